@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from mbpo.pytree import pytree
 
+Nets = TypeVar("Nets")
 Activation = Callable[[Float[Array, "..."]], Float[Array, "..."]]
 Initializer = Callable[[Key[Array, ""], tuple[int, int]], Float[Array, "I O"]]
 
@@ -72,6 +74,6 @@ def truncated_normal(key: Key[Array, ""], shape: tuple[int, int]) -> Float[Array
     return jax.random.truncated_normal(key, -2.0, 2.0, shape) / (2.0 * shape[0] ** 0.5)
 
 
-def polyak(target: MLP, online: MLP, rate: float) -> MLP:
+def polyak(target: Nets, online: Nets, rate: float) -> Nets:
     """(1 − τ) target + τ online, leaf by leaf."""
     return jax.tree.map(lambda t, o: t + rate * (o - t), target, online)

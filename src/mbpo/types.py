@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from mbpo.pytree import pytree
@@ -42,6 +43,13 @@ class EnvSpec:
     action_size: int
     time_limit: int | None = None
     terminal: Terminal | None = None
+
+
+def blank_transition(spec: EnvSpec) -> Transition:
+    """A row of zeros: the shapes of a buffer."""
+    obs, action = jnp.zeros(spec.obs_size), jnp.zeros(spec.action_size)
+    no = jnp.zeros((), bool)
+    return Transition(obs, action, jnp.zeros(()), obs, no, no)
 
 
 class Host(Protocol):
