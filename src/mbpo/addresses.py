@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     UPDATE = 3
     EPISODE = 4
     EVALUATION = 5
+    PREDICTION = 6
 
 
 @partial(jax.jit, static_argnums=1)
@@ -31,3 +32,8 @@ def key_at(root: Key[Array, ""], purpose: Purpose, count: int = 0) -> Key[Array,
 def seed_at(seed: int, purpose: Purpose, *counts: int) -> int:
     """An environment's seed, below 2³¹: the same idea for programs that are not JAX's."""
     return int(np.random.SeedSequence([seed, purpose, *counts]).generate_state(1)[0] & 0x7FFFFFFF)
+
+
+def host_generator(key: Key[Array, ""]) -> np.random.Generator:
+    """NumPy's generator at the same address: permutations of a varying length do not fit compiled code."""
+    return np.random.Generator(np.random.Philox(key=np.asarray(jax.random.key_data(key)).view(np.uint64)[0]))

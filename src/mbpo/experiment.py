@@ -3,8 +3,8 @@
 import dataclasses
 import shutil
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -28,16 +28,14 @@ from mbpo.config import (
 from mbpo.display import Display, open_display
 from mbpo.envs.adapter import Environment, open_environment
 from mbpo.envs.tasks import Task, find_task
-from mbpo.envs.user_module import ModuleRecord, import_module_or_file
+from mbpo.envs.user_module import import_module_or_file
 from mbpo.errors import UsageError
 from mbpo.evaluate import Evaluation, evaluate
 from mbpo.figures.curves import plot_run
-from mbpo.memory import check_memory
-from mbpo.presets import Preset, find_preset
 from mbpo.run_folder import RunFolder
 from mbpo.runner import Callback, Plan, Runner
 from mbpo.sinks import open_sinks
-from mbpo.types import Algorithm, EnvSpec
+from mbpo.types import Algorithm
 
 EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from mbpo.addresses import host_generator
 from mbpo.buffer import Buffer, take
 from mbpo.model import (
     Ensemble,
@@ -103,11 +104,6 @@ def fit(
         fits=ensemble.fits + 1,
     )
     return fitted, report
-
-
-def host_generator(key: Key[Array, ""]) -> np.random.Generator:
-    """NumPy's generator at the same address: permutations of a varying length do not fit compiled code."""
-    return np.random.Generator(np.random.Philox(key=np.asarray(jax.random.key_data(key)).view(np.uint64)[0]))
 
 
 def split(rng: np.random.Generator, rows: int, model: Model) -> tuple[np.ndarray, np.ndarray]:

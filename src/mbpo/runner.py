@@ -1,10 +1,8 @@
 """Collect, observe, update, evaluate, log, save: the only loop over a real environment."""
 
 import dataclasses
-import math
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any

@@ -63,13 +63,27 @@ class Host(Protocol):
         """True once a signal asked the run to stop."""
         ...
 
+    def message(self, text: str) -> None:
+        """Tells the user a sentence, and goes on."""
+        ...
+
     def record(self, series: str, row: Mapping[str, Any]) -> None:
-        """Appends a row to `<series>.jsonl` of the run folder."""
+        """Appends a row to `<series>.jsonl` of the run folder; values that are metrics go into the next evaluation."""
         ...
 
 
 class Algorithm(Protocol[State]):
     """A frozen dataclass whose fields are its hyper-parameters, and these methods. State in, state out."""
+
+    @property
+    def discount(self) -> float:
+        """γ."""
+        ...
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Every metric that `update` returns or `prepare` records."""
+        ...
 
     @property
     def random_steps(self) -> int:
@@ -84,16 +98,20 @@ class Algorithm(Protocol[State]):
         """Actions: a sample where `explore`, else the deterministic choice."""
         ...
 
+    def value(self, state: State, obs: Float[Array, "B O"]) -> Float[Array, " B"]:
+        """What the algorithm expects as discounted return from these observations on, acting deterministically."""
+        ...
+
     def prepare(self, state: State, step: int, key: Key[Array, ""], host: Host) -> State:
         """What is due before real step `step + 1`. May raise `Interrupted`, leaving `state` valid."""
         ...
 
-    def observe(self, state: State, transition: Transition) -> State:
+    def observe(self, state: State, transition: Transition, host: Host) -> State:
         """Takes in the real transition just made (leaves without a leading axis). May consume `state`."""
         ...
 
     def update(self, state: State, step: int, key: Key[Array, ""], host: Host) -> tuple[State, Metrics]:
-        """What is learned after real step `step`. May consume `state`. Always the same metric names."""
+        """What is learned after real step `step`, with metrics if anything was. May consume `state`."""
         ...
 
     def counts(self, state: State) -> tuple[int, int]:

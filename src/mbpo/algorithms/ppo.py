@@ -95,6 +95,10 @@ class PPO:
     def random_steps(self) -> int:
         return 0
 
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return METRICS
+
     def init(self, spec: EnvSpec, steps: int, key: Key[Array, ""]) -> PPOState:
         actor_key, critic_key = jax.random.split(key)
         hidden = [orthogonal(2.0**0.5)] * len(self.hidden_sizes)
@@ -123,7 +127,10 @@ class PPO:
     def prepare(self, state: PPOState, step: int, key: Key[Array, ""], host: Host) -> PPOState:
         return state
 
-    def observe(self, state: PPOState, transition: Transition) -> PPOState:
+    def value(self, state: PPOState, obs: Float[Array, "B O"]) -> Float[Array, " B"]:
+        return estimate(state.weights, state.moments, obs)
+
+    def observe(self, state: PPOState, transition: Transition, host: Host) -> PPOState:
         return self._record(state, transition)
 
     def update(self, state: PPOState, step: int, key: Key[Array, ""], host: Host) -> tuple[PPOState, Metrics]:
@@ -271,3 +278,10 @@ def choose(
     if not explore:
         return distribution.mean
     return distribution.sample(jax.random.normal(key, distribution.mean.shape))
+
+
+@jax.jit
+def estimate(weights: Weights, moments: Moments, obs: Float[Array, "B O"]) -> Float[Array, " B"]:
+    """V(s) in units of the task's own rewards."""
+    value = weights.critic(scale_obs(moments.obs, obs), jnp.tanh)[:, 0]
+    return value * jnp.sqrt(moments.returns.variance)

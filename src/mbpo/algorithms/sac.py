@@ -68,6 +68,10 @@ class SAC:
     buffer_size: int = 1_000_000
     """Real transitions kept; the oldest go first."""
 
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return METRICS
+
     def init(self, spec: EnvSpec, steps: int, key: Key[Array, ""]) -> SACState:
         return SACState(
             self.init_learner(spec, key),
@@ -97,12 +101,15 @@ class SAC:
     def prepare(self, state: SACState, step: int, key: Key[Array, ""], host: Host) -> SACState:
         return state
 
-    def observe(self, state: SACState, transition: Transition) -> SACState:
+    def value(self, state: SACState, obs: Float[Array, "B O"]) -> Float[Array, " B"]:
+        return estimate(state.learner.weights, obs)
+
+    def observe(self, state: SACState, transition: Transition, host: Host) -> SACState:
         return SACState(state.learner, store(state.buffer, transition))
 
     def update(self, state: SACState, step: int, key: Key[Array, ""], host: Host) -> tuple[SACState, Metrics]:
         if step <= self.random_steps or self.updates_per_step == 0:
-            return state, dict.fromkeys(METRICS, jnp.float32(jnp.nan))
+            return state, {}
         with host.clock("policy"):
             batches = draw(state.buffer, key, (self.updates_per_step, self.batch_size))
             learner, metrics = self.improve(state.learner, batches, key)
@@ -198,6 +205,12 @@ def choose(actor: MLP, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: 
     if not explore:
         return distribution.mode()
     return distribution.sample(jax.random.normal(key, distribution.mean.shape))[0]
+
+
+@jax.jit
+def estimate(weights: Weights, obs: Float[Array, "B O"]) -> Float[Array, " B"]:
+    """min Q(s, a) for the deterministic action."""
+    return jnp.minimum(*values(weights.critics, obs, policy(weights.actor, obs).mode()))
 
 
 store = jax.jit(insert_one, donate_argnums=0)
