@@ -1,0 +1,1 @@
+"""One file a figure; the only place that imports matplotlib."""
