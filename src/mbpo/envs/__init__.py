@@ -1,0 +1,1 @@
+"""Where transitions come from: the tasks, and the one adapter through which environments are driven."""
