@@ -1,7 +1,7 @@
 """Where the time of a run goes: seconds by part, with compilation counted apart."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 import jax
@@ -51,7 +51,7 @@ class Clock:
         self._compile_begin = COMPILE.seconds
 
     @contextmanager
-    def __call__(self, part: str) -> Iterator[None]:
+    def __call__(self, part: str) -> Generator[None]:
         """Counts the time inside, less what JAX compiled meanwhile, as `seconds/<part>`."""
         begin, compiled = time.perf_counter(), COMPILE.seconds
         try:

@@ -109,7 +109,7 @@ class PlainDisplay:
         self._stream = stream
         self._before: Row = {}
 
-    def start(self, plan: Plan, now: Callable[[], Row] = dict) -> None:  # noqa: ARG002  (silent between evaluations)
+    def start(self, plan: Plan, now: Callable[[], Row] = dict) -> None:
         self._before = plan.history[-1] if plan.history else {}
         for line in (plan.title, *plan.facts):
             self.message(line)

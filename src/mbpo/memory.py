@@ -17,7 +17,7 @@ def tree_bytes(tree: Any) -> int:
 
 
 def machine_bytes() -> int:
-    """The memory of the device that computes: the accelerator's, or the machine's (its container's, if that is less)."""
+    """The memory of the device that computes: the accelerator's, or the machine's."""
     stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
@@ -29,7 +29,7 @@ def check_memory(state: Any) -> int:
     needed, there = tree_bytes(state), machine_bytes()
     if needed * HEADROOM > there:
         raise UsageError(
-            f"This run needs {needed * HEADROOM / 2**30:.1f} GiB of memory and the machine has {there / 2**30:.1f} GiB; "
+            f"This run needs {needed * HEADROOM / 2**30:.1f} GiB of memory and there are {there / 2**30:.1f} GiB; "
             "take fewer --steps, shorter or fewer imagined rollouts (--mbpo.rollout-length.last, "
             "--mbpo.rollouts-per-step), or a smaller buffer."
         )

@@ -16,12 +16,16 @@ from mbpo import checkpoint
 from mbpo.addresses import Purpose, key_at, seed_at
 from mbpo.clock import Clock
 from mbpo.display import Display
-from mbpo.envs.adapter import Environment, EnvironmentFault, Outcome, Snapshot
+from mbpo.display import Plan as Picture
+from mbpo.envs.adapter import Environment, Outcome, Snapshot
+from mbpo.envs.faults import EnvironmentFault
 from mbpo.errors import RunError
 from mbpo.evaluate import Evaluation, evaluate
+from mbpo.guards import Guard
 from mbpo.run_folder import RunFolder
 from mbpo.signals import StopSignals
 from mbpo.sinks import Sink
+from mbpo.state_arrays import restore_state
 from mbpo.types import Algorithm, Interrupted, Transition
 
 Row = dict[str, Any]
@@ -39,6 +43,9 @@ class Plan:
     steps: int
     evaluate_every: int
     episodes: int = 10
+    title: str = ""
+    facts: Sequence[str] = ()
+    """Sentences for the user, said once at the start."""
 
 
 @dataclass
@@ -48,12 +55,16 @@ class Progress:
     step: int = 0
     prepared: int = -1
     """The last step before which the algorithm prepared itself."""
-    episode: int = -1
+    evaluated: int = 0
+    """The step of the last evaluation."""
+    episodes: int = 0
+    """Begun so far."""
+    episode_over: bool = True
     episode_return: float = 0.0
     finished_returns: list[float] = field(default_factory=list[float])
     """Of the training episodes that ended since the last evaluation."""
     corrupt: int = 0
-    metrics: dict[str, float] = field(default_factory=dict[str, float])
+    metrics: dict[str, float | None] = field(default_factory=dict[str, float | None])
     """The algorithm's newest metrics."""
 
 
@@ -80,36 +91,46 @@ class Runner:
         self.sinks = sinks
         self.callback = callback
         self.clock = Clock()
+        self.guard = Guard(algorithm.discount, environment.spec.action_size)
         self.signals = StopSignals()
         self.saves = checkpoint.SaveSchedule()
         self.root = jax.random.key(plan.seed)
         self.progress = Progress()
         self.state: Any = None
         self.obs: np.ndarray = np.zeros(environment.spec.obs_size, np.float32)
-        self.rows: list[Row] = []
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
     def run(self) -> signal.Signals | None:
-        """Runs to the end; the signal that stopped it before, if one did. Everything done is saved."""
+        """Runs to the end; the signal that stopped it before, if one did. Everything done is saved.
+
+        A fault of the environment is saved too, and raised; after a divergence the last good checkpoint stays.
+        """
         with self.signals:
             self._begin()
-            stopped = False
-            while self.progress.step < self.plan.steps and not self.signals.received and not stopped:
-                try:
-                    self._advance()
-                except Interrupted:
-                    break
-                except EnvironmentFault as fault:
-                    self._save()
-                    raise RunError(fault.at(step=self.progress.step + 1, seed=self.plan.seed)) from fault
-                self.display.tick(self.progress.step, self._policy_updates)
-                if self._evaluation_is_due:
-                    stopped = self._evaluate()
-                if self.saves.due(self.clock.total):
-                    self._save()
+            try:
+                self._loop()
+            except EnvironmentFault as fault:
+                fault.locate(self.progress.step + 1, self.plan.seed)
+                self._save()
+                raise
             self._save()
-            return self.signals.received
+        return self.signals.received
+
+    def _loop(self) -> None:
+        stopped = False
+        while True:
+            if self._evaluation_is_due:
+                stopped = self._evaluate()
+            if self.saves.due(self.clock.total):
+                self._save()
+            if self.progress.step >= self.plan.steps or self.signals.received or stopped:
+                return
+            try:
+                self._advance()
+            except Interrupted:
+                return
+            self.display.tick(self.progress.step)
 
     def _advance(self) -> None:
         """One real step, and all the learning that belongs to it."""
@@ -120,48 +141,50 @@ class Runner:
             progress.prepared = progress.step
         transition = self._collect()
         progress.step += 1
-        self.state = algorithm.observe(self.state, jax.device_put(transition))
+        self.guard.see_reward(float(transition.reward))
+        self.state = algorithm.observe(self.state, transition, self)
         key = key_at(self.root, Purpose.UPDATE, progress.step)
         self.state, metrics = algorithm.update(self.state, progress.step, key, self)
-        if metrics:
-            progress.metrics = {name: float(value) for name, value in jax.device_get(metrics).items()}
-            self.guard.check(progress.step, progress.metrics)
+        self._take_metrics({name: float(value) for name, value in jax.device_get(dict(metrics)).items()})
 
     def _collect(self) -> Transition:
         """The next real transition. One that the simulator corrupted is dropped, and the episode with it."""
         for _ in range(MAX_CORRUPT_IN_A_ROW):
+            if self.progress.episode_over:
+                self._start_episode()
             action = self._action()
             with self.clock("env"):
-                obs, outcome = self.obs, self.environment.step(action)
+                outcome = self.environment.step(action)
             if not outcome.corrupt:
-                return self._accept(obs, action, outcome)
+                return self._accept(action, outcome)
+            self.progress.episode_over = True
             self.progress.corrupt += 1
             self.display.message(
                 f"The simulator became unstable and reset itself after step {self.progress.step:,}; "
-                "that transition was dropped and a new episode begun."
+                "that transition was dropped and the episode ended."
             )
-            self._start_episode()
         raise RunError(
             f"The simulator of {self.environment.spec.name} reset itself {MAX_CORRUPT_IN_A_ROW} times in a row "
             f"(last at step {self.progress.step}); its model is unstable from the first step: check its time step."
         )
 
-    def _accept(self, obs: np.ndarray, action: np.ndarray, outcome: Outcome) -> Transition:
-        """The transition of an outcome; begins the next episode where this one ended."""
-        self.progress.episode_return += outcome.reward
-        self.obs = outcome.obs
-        if outcome.terminated or outcome.truncated:
-            self.progress.finished_returns.append(self.progress.episode_return)
-            self._start_episode()
-        as_array: Any = np.asarray
-        return Transition(
-            obs,
+    def _accept(self, action: np.ndarray, outcome: Outcome) -> Transition:
+        """The transition of an outcome, on the device."""
+        progress = self.progress
+        arrays: Any = (
+            self.obs,
             action,
-            as_array(outcome.reward, np.float32),
+            np.float32(outcome.reward),
             outcome.obs,
-            as_array(outcome.terminated),
-            as_array(outcome.truncated),
+            np.bool_(outcome.terminated),
+            np.bool_(outcome.truncated),
         )
+        self.obs = outcome.obs
+        progress.episode_return += outcome.reward
+        progress.episode_over = outcome.terminated or outcome.truncated
+        if progress.episode_over:
+            progress.finished_returns.append(progress.episode_return)
+        return Transition(*jax.device_put(arrays))
 
     def _action(self) -> np.ndarray:
         key = key_at(self.root, Purpose.ACT, self.progress.step)
@@ -171,28 +194,36 @@ class Runner:
             return np.asarray(self.algorithm.act(self.state, jnp.asarray(self.obs), key, explore=True))
 
     def _start_episode(self) -> None:
-        self.progress.episode += 1
-        self.progress.episode_return = 0.0
         with self.clock("env"):
-            self.obs = self.environment.reset(seed_at(self.plan.seed, Purpose.EPISODE, self.progress.episode))
+            self.obs = self.environment.reset(seed_at(self.plan.seed, Purpose.EPISODE, self.progress.episodes))
+        self.progress.episodes += 1
+        self.progress.episode_over = False
+        self.progress.episode_return = 0.0
+
+    def _take_metrics(self, metrics: Mapping[str, float | None]) -> None:
+        """Remembers what the next evaluation row will say, unless it shows that learning has diverged."""
+        if metrics:
+            self.guard.check(self.progress.step, metrics)
+            self.progress.metrics.update(metrics)
 
     # --- evaluation ---------------------------------------------------------------------------------------------
 
     @property
     def _evaluation_is_due(self) -> bool:
-        return self.progress.step % self.plan.evaluate_every == 0 or self.progress.step == self.plan.steps
+        step, plan = self.progress.step, self.plan
+        return step > self.progress.evaluated and (step % plan.evaluate_every == 0 or step == plan.steps)
 
     def _evaluate(self) -> bool:
         """Writes one row; true if the callback wants the run to stop."""
         with self.clock("eval"):
             result = self._play()
         row = self._row(result)
-        self.rows.append(row)
         self.folder.append("metrics", row)
         for sink in self.sinks:
             sink.write(row)
         self.display.evaluation(row)
         self.progress.finished_returns = []
+        self.progress.evaluated = self.progress.step
         return bool(self.callback and self.callback(row))
 
     def _play(self) -> Evaluation:
@@ -202,10 +233,11 @@ class Runner:
         def act(obs: np.ndarray) -> np.ndarray:
             return np.asarray(self.algorithm.act(self.state, jnp.asarray(obs), unused, explore=False))
 
-        return evaluate(self.evaluators, act, seeds)
+        return evaluate(self.evaluators, act, seeds, self.algorithm.discount)
 
     def _row(self, result: Evaluation) -> Row:
         """Everything that is known at this step, as one line of `metrics.jsonl`."""
+        expected = self.algorithm.value(self.state, jnp.asarray(result.first_obs))
         policy_updates, model_updates = self.algorithm.counts(self.state)
         finished = self.progress.finished_returns
         return {
@@ -214,6 +246,8 @@ class Runner:
             "eval/return_std": result.std,
             "eval/episodes": len(result.returns),
             "eval/length": float(np.mean(result.lengths)),
+            "eval/discounted_return": float(np.mean(result.discounted_returns)),
+            "eval/value": float(jnp.mean(expected)),
             "train/return": float(np.mean(finished)) if finished else None,
             "train/episodes": len(finished),
             "env/corrupt": self.progress.corrupt + result.corrupt,
@@ -228,35 +262,52 @@ class Runner:
     def interrupted(self) -> bool:
         return self.signals.received is not None
 
+    def message(self, text: str) -> None:
+        self.display.message(text)
+
     def record(self, series: str, row: Mapping[str, Any]) -> None:
         self.folder.append(series, {"step": self.progress.step, **row})
+        self._take_metrics({name: row[name] for name in self.algorithm.metric_names if name in row})
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         """Starts from the newest good checkpoint, or from step 0 where there is none."""
         init = partial(self.algorithm.init, self.environment.spec, self.plan.steps)
-        loaded = checkpoint.load_newest(self.folder.checkpoints)
-        if loaded is None:
-            self._cut(step=-1, prepared=-1)
-            self.state = jax.jit(init)(key_at(self.root, Purpose.INIT))
-            self._start_episode()
-            return
-        for problem in loaded.skipped:
-            self.display.message(problem)
         template = jax.eval_shape(init, self.root)
-        self.state = checkpoint.restore_state(template, loaded.state)
-        self.progress = Progress(**loaded.values["progress"])
-        self.clock = Clock(loaded.values["clock"])
-        self._cut(self.progress.step, self.progress.prepared)
-        self._restore_episode(Snapshot(loaded.values["episode_seed"], loaded.extra["actions"], loaded.extra["obs"]))
+        loaded = checkpoint.load_newest(self.folder.checkpoints, template)
+        if loaded is None:
+            self.state = jax.jit(init)(key_at(self.root, Purpose.INIT))
+        else:
+            self.state = restore_state(template, loaded.state)
+            self.progress = Progress(**loaded.values["progress"])
+            self.clock = Clock(loaded.values["clock"])
+        self._cut()
+        self._start_display(loaded.skipped if loaded else [])
+        if loaded:
+            self._restore_episode(loaded)
+        self.saves.saved(self.clock.total, 0.0)
 
-    def _cut(self, step: int, prepared: int) -> None:
+    def _start_display(self, problems: Sequence[str]) -> None:
+        rows = self.folder.read("metrics")
+        picture = Picture(self.plan.title, self.plan.steps, self.progress.step, self.plan.facts, rows)
+        self.display.start(picture, self._now)
+        for problem in problems:
+            self.display.message(problem)
+
+    def _now(self) -> Row:
+        """What the display shows between evaluations."""
+        return {"policy_updates": self.algorithm.counts(self.state)[0], **self.clock.read()}
+
+    def _cut(self) -> None:
         """Forgets what was logged after the checkpoint: it will be done, and logged, again."""
         for series in self.folder.series():
-            self.folder.cut(series, step if series == "metrics" else prepared)
+            self.folder.cut(series, self.progress.evaluated if series == "metrics" else self.progress.prepared)
 
-    def _restore_episode(self, snapshot: Snapshot) -> None:
+    def _restore_episode(self, loaded: checkpoint.Loaded) -> None:
+        if self.progress.episode_over:
+            return
+        snapshot = Snapshot(loaded.values["episode_seed"], loaded.extra["actions"], loaded.extra["obs"])
         with self.clock("env"):
             repeated = self.environment.restore(snapshot)
         self.obs = snapshot.obs
@@ -265,21 +316,23 @@ class Runner:
                 f"{self.environment.spec.name} did not repeat its episode when given the same seed and actions, "
                 "so this resumed run begins a new episode and will differ from an uninterrupted one."
             )
-            self._start_episode()
+            self.progress.episode_over = True
 
     def _save(self) -> None:
         snapshot = self.environment.snapshot()
-        saved = checkpoint.save(
-            self.folder.checkpoints,
-            self.progress.step,
-            self.state,
-            arrays={"actions": snapshot.actions, "obs": snapshot.obs},
-            values={
-                "progress": dataclasses.asdict(self.progress),
-                "clock": self.clock.read(),
-                "episode_seed": snapshot.seed,
-            },
-        )
+        with self.clock("checkpoint"):
+            self.folder.sync()
+            saved = checkpoint.save(
+                self.folder.checkpoints,
+                self.progress.step,
+                self.state,
+                arrays={"actions": snapshot.actions, "obs": snapshot.obs} if snapshot else {},
+                values={
+                    "progress": dataclasses.asdict(self.progress),
+                    "clock": self.clock.read(),
+                    "episode_seed": snapshot.seed if snapshot else None,
+                },
+            )
         self.saves.saved(self.clock.total, saved.seconds)
 
 

@@ -1,6 +1,6 @@
 """The nouns that travel between the rooms, and what an algorithm is."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -8,14 +8,12 @@ from typing import Any, Protocol, TypeVar
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from mbpo.envs.tasks import Terminal
 from mbpo.pytree import pytree
 
 State = TypeVar("State")
 
 Metrics = Mapping[str, Float[Array, ""]]
-
-Terminal = Callable[[Any, Any, Any], Any]
-"""(obs, action, next_obs), batched arrays, to a boolean per row: true where the transition ends the episode."""
 
 
 @pytree

@@ -84,7 +84,7 @@ class DelayProbe(gymnasium.Env[Observation, np.ndarray]):
         self._time = 0
         return _row(0.0), {}
 
-    def step(self, action: np.ndarray) -> Step:  # noqa: ARG002  (no action changes anything)
+    def step(self, action: np.ndarray) -> Step:
         self._time += 1
         ended = self._time == 2
         return _row(1.0), float(ended), ended, False, {}
@@ -105,7 +105,7 @@ class EndlessProbe(gymnasium.Env[Observation, np.ndarray]):
         super().reset(seed=seed, options=options)
         return _row(0.0), {}
 
-    def step(self, action: np.ndarray) -> Step:  # noqa: ARG002  (no action changes anything)
+    def step(self, action: np.ndarray) -> Step:
         return _row(0.0), 1.0, False, False, {}
 
 
@@ -127,7 +127,7 @@ class CountingProbe(gymnasium.Env[Observation, np.ndarray]):
         self._length = int(self.np_random.integers(3, 10))
         return _row(self._tag, 0.0), {}
 
-    def step(self, action: np.ndarray) -> Step:  # noqa: ARG002  (no action changes anything)
+    def step(self, action: np.ndarray) -> Step:
         reward, self._time = float(self._time), self._time + 1
         over, even = self._time == self._length, self._length % 2 == 0
         return _row(self._tag, float(self._time)), reward, over and even, over and not even, {}
