@@ -4,10 +4,12 @@ Rows are addressed by age (0 is the newest), so what a sample sees depends on th
 they happen to lie, or on how large the ring was allocated.
 """
 
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from mbpo.pytree import pytree
@@ -73,18 +75,38 @@ def sample(buffer: Buffer[Rows], key: Key[Array, ""], shape: tuple[int, ...]) ->
     return take(buffer, jax.random.randint(key, shape, 0, buffer.size))
 
 
+def living_pieces(buffer: Buffer[Rows]) -> list[Rows]:
+    """The rows alive, oldest first, as one or two trees of NumPy arrays to be read one after the other.
+
+    On the CPU they are views of the buffer's own memory: nothing is copied, but donating the buffer while they are held
+    copies it. Two where the ring's end lies between the oldest row and the newest. Not for compiled code.
+    """
+    head, size = int(buffer.head), int(buffer.size)
+    spans = [slice(head - size, head)]
+    if size > head:
+        spans = [slice(buffer.capacity - (size - head), buffer.capacity), slice(0, head)]
+    return [jax.tree.map(lambda leaf, span=span: np.asarray(leaf)[span], buffer.storage) for span in spans]
+
+
 def export_rows(buffer: Buffer[Rows]) -> Rows:
     """The rows alive, oldest first, as arrays of `size` rows. Reads the size: not for compiled code."""
-    size = int(buffer.size)
-    place = (int(buffer.head) - size + jnp.arange(size)) % buffer.capacity
-    return jax.tree.map(lambda leaf: leaf[place], buffer.storage)
+    return jax.tree.map(lambda *pieces: jnp.asarray(np.concatenate(pieces)), *living_pieces(buffer))
 
 
 def import_rows(buffer: Buffer[Rows], rows: Rows) -> Buffer[Rows]:
-    """An empty buffer filled with exported rows: the twin of `export_rows` for a ring of any sufficient capacity."""
+    """A buffer shaped like `buffer` that holds just `rows` (oldest first): the twin of `export_rows`.
+
+    Any sufficient capacity will do. Of `buffer` only shapes and types are read: one from `jax.eval_shape` is enough.
+    """
     leaves: list[Any] = jax.tree.leaves(rows)
     size = leaves[0].shape[0]
     if size > buffer.capacity:
         raise ValueError(f"{size} rows do not fit a buffer of {buffer.capacity}; enlarge the buffer.")
-    storage = jax.tree.map(lambda old, new: old.at[:size].set(new), buffer.storage, rows)
+    storage = jax.tree.map(lambda old, new: _overwrite(jnp.zeros(old.shape, old.dtype), new), buffer.storage, rows)
     return Buffer(storage, jnp.int32(size % buffer.capacity), jnp.int32(size))
+
+
+@partial(jax.jit, donate_argnums=0)
+def _overwrite(storage: Array, rows: Any) -> Array:
+    """`storage` with `rows` at its beginning. Compiled, so that gigabytes are written in place and not copied."""
+    return jax.lax.dynamic_update_slice_in_dim(storage, rows, 0, axis=0)
