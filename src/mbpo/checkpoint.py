@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from mbpo import words
 from mbpo.durable import sync_folder, write_synced
 from mbpo.errors import RunError, UsageError
 from mbpo.state_arrays import difference, state_pieces, state_specs
@@ -300,13 +301,9 @@ def ensure_room(folder: Path, size: int, copies: int = 3) -> None:
     needed = copies * size - held
     if needed > free:
         raise UsageError(
-            f"The checkpoints need {_readable(needed)} ({copies} of {_readable(size)}) and '{existing}' has "
-            f"{_readable(free)} free; make room, choose another folder, or make the buffers smaller."
+            f"The checkpoints need {words.size(needed)} ({copies} of {words.size(size)}) and '{existing}' has "
+            f"{words.size(free)} free; make room, choose another folder, or make the buffers smaller."
         )
-
-
-def _readable(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 @dataclass

@@ -22,12 +22,12 @@ class CompileClock:
         self._recent: list[tuple[float, float]] = []
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
-    def _listen(self, event: str, duration: float, **_: str | int) -> None:
+    def _listen(self, event: str, duration_secs: float, **_: str | int) -> None:
         if not event.startswith("/jax/core/compile/"):
             return
         self.count += event == "/jax/core/compile/backend_compile_duration"
         end = time.perf_counter()
-        begin = end - duration
+        begin = end - duration_secs
         while self._recent and self._recent[-1][0] >= begin:
             inner_begin, inner_end = self._recent.pop()
             self.seconds -= inner_end - inner_begin

@@ -31,6 +31,7 @@ class RunConfig:
     seed: int
     steps: int
     evaluate_every: int
+    episodes: int
     hyperparameters: Mapping[str, Any]
     env_module: Mapping[str, str] | None
     custom_environment: bool
@@ -74,6 +75,11 @@ def from_mapping(cls: type[T], data: Mapping[str, Any]) -> T:
         return tuple(raw) if isinstance(raw, list) else raw
 
     return cls(**{name: value(name) for name in data})
+
+
+def as_mapping(algorithm: Any) -> dict[str, Any]:
+    """The hyper-parameters of a (nested) dataclass, as JSON has them."""
+    return dataclasses.asdict(algorithm)
 
 
 def recorded_versions() -> dict[str, str]:

@@ -66,6 +66,6 @@ class Guard:
         if abs(q) > Q_MARGIN * max(reach, 1.0):
             raise DivergedError(
                 f"The critic expects {q:.3g} at step {step:,}, and no discounted sum of the rewards seen so far "
-                f"(at most {self.max_reward:.3g}) exceeds {reach:.3g}: it has diverged. Try fewer updates a step, or a lower "
-                "discount; in MBPO, shorter rollouts or a task's own termination function."
+                f"(at most {self.max_reward:.3g}) exceeds {reach:.3g}: it has diverged. Try fewer updates a step, or "
+                "a lower discount; in MBPO, shorter rollouts or a task's own termination function."
             )

@@ -42,7 +42,6 @@ class Plan:
     seed: int
     steps: int
     evaluate_every: int
-    episodes: int = 10
     title: str = ""
     facts: Sequence[str] = ()
     """Sentences for the user, said once at the start."""
@@ -228,7 +227,9 @@ class Runner:
 
     def _play(self) -> Evaluation:
         unused = key_at(self.root, Purpose.EVALUATION)
-        seeds = [seed_at(self.plan.seed, Purpose.EVALUATION, self.progress.step, i) for i in range(self.plan.episodes)]
+        seeds = [
+            seed_at(self.plan.seed, Purpose.EVALUATION, self.progress.step, i) for i in range(len(self.evaluators))
+        ]
 
         def act(obs: np.ndarray) -> np.ndarray:
             return np.asarray(self.algorithm.act(self.state, jnp.asarray(obs), unused, explore=False))

@@ -18,6 +18,14 @@ def score(value: Number | None, spread: Number | None = None) -> str:
     return f"{value:,.1f} ± {spread:,.1f}" if _is_number(spread) else f"{value:,.1f}"
 
 
+def size(count_of_bytes: Number) -> str:
+    """`1.2 GB`, `34.5 MB`, `678 kB`: of a thousand each."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6)):
+        if count_of_bytes >= scale:
+            return f"{count_of_bytes / scale:.1f} {unit}"
+    return f"{count_of_bytes / 1e3:.0f} kB"
+
+
 def duration(seconds: Number) -> str:
     """Two units at most: `45 s`, `2 m 05 s`, `1 h 02 m`, `3 d 04 h`."""
     whole = round(seconds)

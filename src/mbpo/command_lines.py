@@ -1,0 +1,181 @@
+"""What each command can be told: dataclasses, whose field docstrings are the help."""
+
+import dataclasses
+import io
+import re
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tyro
+
+from mbpo.errors import UsageError, nearest
+
+Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class Train:
+    """Trains an agent and keeps everything about it in a run folder."""
+
+    task: str
+    """One of the six tasks (mbpo list), or any Gymnasium id with Box observations and actions."""
+    algorithm: str = "mbpo"
+    """mbpo, sac or ppo."""
+    preset: str = "paper"
+    """Which of the task's hyper-parameters to start from: the paper's, or those of the authors' released code."""
+    seed: int = 0
+    """Everything random in the run follows from it."""
+    steps: int | None = None
+    """Real environment steps, random ones at the start included; by default the preset's."""
+    out: Path | None = None
+    """The run folder; by default runs/<algorithm>-<task>-<seed>."""
+    env_module: str | None = None
+    """A Python file or module of your own to import first; it may register the environment's id."""
+    evaluate_every: int | None = None
+    """Real steps between two evaluations; by default the preset's."""
+    episodes: int = 10
+    """Episodes in an evaluation."""
+    sinks: tuple[str, ...] = ()
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb."""
+    json: bool = False
+    """End with one line of JSON on standard output; everything else goes to standard error."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Goes on with a run, exactly as if it had never stopped."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run folder."""
+    steps: int | None = None
+    """The new total of real steps; by default what the run was to have."""
+    env_module: str | None = None
+    """The Python file or module that the run's environment needs."""
+    sinks: tuple[str, ...] = ()
+    """Where metrics go besides metrics.jsonl: tensorboard, wandb."""
+    json: bool = False
+    """End with one line of JSON on standard output; everything else goes to standard error."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Plays whole episodes with the agent of a run's newest checkpoint, acting deterministically."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run folder."""
+    episodes: int = 10
+    """How many."""
+    seed: int = 0
+    """Seeds the episodes."""
+    env_module: str | None = None
+    """The Python file or module that the run's environment needs."""
+    at_least: float | None = None
+    """Exit with code 1 if the mean return is below this."""
+    json: bool = False
+    """Print one line of JSON."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draws learning curves: seeds of one algorithm become a mean with a band, algorithms colours, tasks panels."""
+
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders and exported result files."""
+    out: Path
+    """The picture: .png, .pdf or .svg."""
+    x: Literal["step", "seconds"] = "step"
+    """What runs along the bottom."""
+    y: str = "eval/return"
+    """The column to draw."""
+    reference: tuple[Path, ...] = ()
+    """CSV files with other curves (columns step or thousand_steps, return_mean, perhaps return_std)."""
+    smooth: int = 1
+    """Average over so many neighbouring evaluations."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Writes a run's small result file, with its command, commit and versions beside it."""
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """The run folder."""
+    out: Path
+    """The result file: .csv."""
+
+
+@dataclass(frozen=True)
+class List:
+    """The tasks, algorithms and presets there are."""
+
+    json: bool = False
+    """Print one line of JSON."""
+
+
+def train_command(arguments: Sequence[str]) -> tuple[Train, Any]:
+    """The command, and the algorithm with all its hyper-parameters: preset first, flags over it."""
+    from mbpo.envs.tasks import find_task
+    from mbpo.presets import find_preset
+
+    name = flag_value(arguments, "algorithm", Train.algorithm)
+    task = find_task(flag_value(arguments, "task", "a task"))
+    preset = find_preset(name, task, flag_value(arguments, "preset", Train.preset))
+    hyper = (name, type(preset.algorithm), dataclasses.field(default=preset.algorithm))
+    with_hyper = dataclasses.make_dataclass("Train", [hyper], bases=(Train,), frozen=True)
+    with_hyper.__doc__ = Train.__doc__
+    command = parse(with_hyper, arguments, "mbpo train")
+    return command, getattr(command, name)
+
+
+def flag_value(arguments: Sequence[str], name: str, otherwise: str) -> str:
+    """The value of a flag that decides which other flags there are."""
+    for i, argument in enumerate(arguments):
+        if argument == f"--{name}" and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if argument.startswith(f"--{name}="):
+            return argument.partition("=")[2]
+    return otherwise
+
+
+def parse(kind: type[Parsed], arguments: Sequence[str], program: str) -> Parsed:
+    """The command of these arguments; bad ones are one sentence, and not a box of them."""
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            command, unknown = tyro.cli(
+                kind,
+                args=list(arguments),
+                prog=program,
+                return_unknown_args=True,
+                config=(tyro.conf.OmitArgPrefixes,) if False else (),
+            )
+    except SystemExit as exit:
+        if exit.code in (0, None):
+            raise
+        raise UsageError(f"{first_sentence(complaint.getvalue())}; see `{program} --help`.") from None
+    if unknown:
+        raise UsageError(f"There is no option '{unknown[0]}'; {nearest(unknown[0], flags(kind))}")
+    return command
+
+
+def first_sentence(box: str) -> str:
+    """What tyro says inside its box, up to the rule under it."""
+    lines = [re.sub(r"^[│|]\s?|\s*[│|]$", "", line).strip() for line in box.splitlines()[1:]]
+    said: list[str] = []
+    for line in lines:
+        if set(line) <= set("─╰╯-"):
+            break
+        said.append(line)
+    return " ".join(said).rstrip(".")
+
+
+def flags(kind: Any, prefix: str = "") -> list[str]:
+    """Every flag of a command, those of nested dataclasses too."""
+    known: list[str] = []
+    for field in dataclasses.fields(kind):
+        name = f"{prefix}{field.name.replace('_', '-')}"
+        nested = field.type if dataclasses.is_dataclass(field.type) else None
+        known += flags(nested, f"{name}.") if nested else [f"--{name}"]
+    return known
