@@ -87,8 +87,8 @@ class TestActions:
 
     def test_bounds_whose_difference_overflows(self):
         largest = np.finfo(np.float64).max
-        received = sent(Box(-largest, largest, (1,), np.float64), [1.0], [0.0], [-1.0])
-        np.testing.assert_array_equal(received, [[largest], [0], [-largest]])
+        received = sent(Box(-largest, largest, (1,), np.float64), [1.0], [0.0], [-1.0], [9.0])
+        np.testing.assert_array_equal(received, [[largest], [0], [-largest], [largest]])
 
     def test_a_wrong_shape_is_refused(self):
         with pytest.raises(ValueError, match=r"the action has shape \(1,\); give \(3,\)"):
@@ -100,8 +100,9 @@ class TestActions:
 
 
 class TestObservations:
-    def test_float32_copies(self):
-        reused = np.zeros(2)
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_float32_copies(self, dtype):
+        reused = np.zeros(2, dtype)
         env = Recorder(Box(-1, 1, (1,)), Box(-9, 9, (2,), np.float64), [reused] * 9)
         environment = open_environment(lambda: env)
         first = environment.reset(0)

@@ -7,7 +7,6 @@ an environment has spaces, dtypes, wrappers, a simulator, and mistakes.
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from textwrap import shorten
 from typing import Any
 
 import gymnasium
@@ -19,6 +18,7 @@ from jaxtyping import Float32
 
 from mbpo.envs.faults import Breach, EnvironmentFault, read_reset, read_step
 from mbpo.envs.simulator import SelfResetWatch, log_warnings
+from mbpo.envs.spaces import Rescaling, action_box, observation_box
 from mbpo.envs.tasks import TASKS, Task, Terminal, registered_terminal
 from mbpo.errors import RunError, UsageError, nearest
 from mbpo.types import EnvSpec
@@ -58,7 +58,7 @@ class Environment:
         self.spec = spec
         self._env = env
         self._obs_space = obs_space
-        self._rescale = _Rescaling(action_space)
+        self._rescale = Rescaling(action_space)
         self._watch = SelfResetWatch(env.unwrapped)
         self._episode: _Episode | None = None
 
@@ -120,8 +120,7 @@ class Environment:
 
     def close(self) -> None:
         """Frees what the environment holds. A run that ended well does not fail because this does."""
-        with suppress(Exception):
-            self._env.close()
+        _close(self._env)
 
     def _repeats(self, snapshot: Snapshot) -> bool:
         if snapshot.actions.shape[1] != self.spec.action_size:
@@ -168,20 +167,9 @@ class _Episode:
         self.obs = obs
 
 
-class _Rescaling:
-    """Actions in [−1, 1] to the Box: middle + half · a, in float64, where a Box of −1 to 1 keeps every bit."""
-
-    def __init__(self, box: Box):
-        self.dtype = box.dtype
-        self.low, self.high = box.low.astype(np.float64), box.high.astype(np.float64)
-        self.middle, self.half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
-
-    def __call__(self, action: np.ndarray) -> np.ndarray:
-        unit = np.minimum(np.maximum(action, -1.0), 1.0)
-        scaled = self.middle + self.half * unit
-        if self.dtype.kind != "f":
-            scaled = np.rint(scaled)
-        return np.minimum(np.maximum(scaled, self.low), self.high).astype(self.dtype)
+def _close(env: gymnasium.Env[Any, Any]) -> None:
+    with suppress(Exception):
+        env.close()
 
 
 def _call(what: str, function: Callable[[], Any]) -> Any:
@@ -199,6 +187,7 @@ def _describe(error: Exception) -> str:
 def open_environment(task: Task | Callable[[], gymnasium.Env[Any, Any]]) -> Environment:
     """The environment of a task, or the one that a function without arguments returns."""
     if isinstance(task, Task):
+        _refuse_unknown(task)
         env = _construct(task.name, lambda: _construct_task(task))
         return _adapt(env, task.name, task.terminal)
     if not callable(task):
@@ -211,13 +200,16 @@ def open_environment(task: Task | Callable[[], gymnasium.Env[Any, Any]]) -> Envi
     return _adapt(env, name, registered_terminal(name))
 
 
-def _construct_task(task: Task) -> Any:
+def _refuse_unknown(task: Task) -> None:
     if task.env_id not in gymnasium.registry:
         raise UsageError(
             f"'{task.name}' is neither a task nor a registered Gymnasium id; "
             f"{nearest(task.env_id, [*TASKS, *gymnasium.registry])} "
             "If it is an environment of your own, name the module that registers it with --env-module."
         )
+
+
+def _construct_task(task: Task) -> Any:
     entry_point = gymnasium.registry[task.env_id].entry_point
     if isinstance(entry_point, str):
         # Loads the simulator ahead of the first model, because loading a model may already print a warning.
@@ -230,8 +222,6 @@ def _construct(name: str, construct: Callable[[], Any]) -> gymnasium.Env[Any, An
     log_warnings()
     try:
         env = construct()
-    except UsageError:
-        raise
     except Exception as error:
         raise UsageError(
             f"environment '{name}' could not be constructed ({_describe(error)}); "
@@ -253,53 +243,13 @@ def _own_name(env: gymnasium.Env[Any, Any]) -> str:
 
 def _adapt(env: gymnasium.Env[Any, Any], name: str, terminal: Terminal | None) -> Environment:
     try:
-        obs_space = _observation_box(name, getattr(env, "observation_space", None))
-        action_space = _action_box(name, getattr(env, "action_space", None))
+        obs_space = observation_box(name, getattr(env, "observation_space", None))
+        action_space = action_box(name, getattr(env, "action_space", None))
     except UsageError:
-        env.close()
+        _close(env)
         raise
     spec = EnvSpec(name, obs_space.shape[0], action_space.shape[0], _time_limit(env), terminal)
     return Environment(env, spec, obs_space, action_space)
-
-
-def _observation_box(name: str, space: Any) -> Box:
-    if not isinstance(space, Box) or len(space.shape) != 1 or space.shape[0] == 0:
-        raise UsageError(
-            f"environment '{name}' has the observation space {_short(space)}; a Box of one axis and at least one "
-            "number is needed: wrap the environment in gymnasium.wrappers.FlattenObservation."
-        )
-    return space
-
-
-def _action_box(name: str, space: Any) -> Box:
-    if not isinstance(space, Box) or len(space.shape) != 1 or space.shape[0] == 0:
-        raise UsageError(
-            f"environment '{name}' has the action space {_short(space)}; a Box of one axis and at least one number is "
-            "needed: wrap the environment in gymnasium.wrappers.TransformAction, or choose one with continuous actions."
-        )
-    if not _is_bounded(space):
-        raise UsageError(
-            f"environment '{name}' has the action space {_short(space)} with an infinite bound; "
-            "give every action finite bounds, for instance with gymnasium.wrappers.TransformAction."
-        )
-    if (space.low >= space.high).any():
-        place = int(np.argmax(space.low >= space.high))
-        raise UsageError(
-            f"environment '{name}' has the action space {_short(space)}, where action[{place}] can only be "
-            f"{space.low[place]}; leave out of the space what cannot vary."
-        )
-    return space
-
-
-def _is_bounded(box: Box) -> bool:
-    if box.dtype.kind == "f":
-        return bool(np.isfinite([box.low, box.high]).all())
-    # Beyond 2**53 float64 does not hold every integer; a bound out there stands for none.
-    return box.is_bounded() and bool((np.abs([box.low.astype(float), box.high.astype(float)]) <= 2.0**53).all())
-
-
-def _short(space: Any) -> str:
-    return shorten(str(space), 120)
 
 
 def _time_limit(env: gymnasium.Env[Any, Any]) -> int | None:

@@ -33,7 +33,10 @@ def find_task(name: str) -> Task:
     """
     if not name or ":" in name:
         # Gymnasium imports what stands before a colon; a name that was read from a file must never import anything.
-        raise UsageError(f"'{name}' is no task name; give a Gymnasium id, and the module that registers it apart.")
+        raise UsageError(
+            f"'{name}' is no task name; give a task or a Gymnasium id, and name the module that registers it with "
+            "--env-module."
+        )
     task = TASKS.get(name) or _PLAIN_IDS.get(name) or Task(name, env_id=name)
     return replace(task, terminal=_registered.get(task.env_id, task.terminal))
 
