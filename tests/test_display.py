@@ -83,7 +83,14 @@ def test_durations(seconds: float, said: str):
 
 @pytest.mark.parametrize(
     ("value", "spread", "said"),
-    [(1234.54, 12.3, "1,234.5 ± 12.3"), (-7, None, "-7.0"), (None, 1.0, "—"), (float("nan"), None, "—")],
+    [
+        (1234.54, 12.3, "1,234.5 ± 12.3"),
+        (-7, None, "-7"),
+        (0.0, 0.04567, "0.0 ± 0.0457"),
+        (12_345_678, 9.96, "12,345,678.0 ± 9.96"),
+        (None, 1.0, "—"),
+        (float("nan"), None, "—"),
+    ],
 )
 def test_scores(value: float | None, spread: float | None, said: str):
     assert words.score(value, spread) == said

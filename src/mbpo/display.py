@@ -26,9 +26,10 @@ Row = Mapping[str, Any]
 """A row of `metrics.jsonl`, or the part of one that is known between evaluations."""
 
 REFRESH_SECONDS = 0.5
-"""Between two pictures. One costs a few milliseconds, so all of them stay below one percent of the run."""
+"""Between two pictures. One costs a millisecond or two, so all of them stay below one percent of the run."""
 RATE_SECONDS = 60.0
-"""The speed shown is that of the last minute: long enough to hold a fit of the model and the steps after it."""
+"""The speed shown is that of the last minute, and in a long run of its last quarter: a shorter time would show a fit of
+the model without the steps after it, or these without the fit."""
 SPARKS = "▁▂▃▄▅▆▇█"
 
 
