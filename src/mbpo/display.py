@@ -7,13 +7,14 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any, Protocol, TextIO
+from io import StringIO, TextIOBase
+from typing import IO, Any, Protocol, cast, runtime_checkable
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -25,9 +26,10 @@ Row = Mapping[str, Any]
 """A row of `metrics.jsonl`, or the part of one that is known between evaluations."""
 
 REFRESH_SECONDS = 0.5
-"""Between two pictures. One costs a few milliseconds, so all of them stay below one percent of the run."""
+"""Between two pictures. One costs a millisecond or two, so all of them stay below one percent of the run."""
 RATE_SECONDS = 60.0
-"""The speed shown is that of the last minute: long enough to hold a fit of the model and the steps after it."""
+"""The speed shown is that of the last minute, and in a long run of its last quarter: a shorter time would show a fit of
+the model without the steps after it, or these without the fit."""
 SPARKS = "▁▂▃▄▅▆▇█"
 
 
@@ -46,6 +48,26 @@ class Plan:
     """The evaluations before `first_step`."""
 
 
+@runtime_checkable
+class Stream(Protocol):
+    """What is asked of an output stream; all that Python calls a text stream can do it."""
+
+    @property
+    def encoding(self) -> str | None: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def write(self, text: str, /) -> int: ...
+
+    def flush(self) -> None: ...
+
+    def isatty(self) -> bool: ...
+
+    def fileno(self) -> int: ...
+
+
+@runtime_checkable
 class Display(Protocol):
     """Told what happens, in this order: `start`, any number of the others, `stop`."""
 
@@ -70,19 +92,57 @@ class Display(Protocol):
         ...
 
 
-def open_display(stream: TextIO | None) -> Display:
+def open_display(stream: Stream | None) -> Display:
     """The display that suits `stream`: live on a terminal that can draw it, plain lines elsewhere.
 
     The command line gives standard output, which holds what a person asked to see; under `--json` standard error, so
     that standard output holds the answer alone. `None` (a program without the stream) shows nothing.
     """
-    return LiveDisplay(stream) if stream is not None and _can_draw(stream) else PlainDisplay(stream)
+    if stream is None:
+        return PlainDisplay(Sturdy(StringIO()))
+    return LiveDisplay(Sturdy(stream)) if _can_draw(stream) else PlainDisplay(Sturdy(stream))
 
 
-def _can_draw(stream: TextIO) -> bool:
+def _can_draw(stream: Stream) -> bool:
     if stream.closed or not stream.isatty() or os.environ.get("TERM", "") in ("dumb", "unknown"):
         return False
     return (stream.encoding or "").lower().replace("-", "") == "utf8"
+
+
+class Sturdy(TextIOBase):
+    """A stream that never fails: what its encoding cannot say becomes `?`, and once a write fails all go nowhere."""
+
+    encoding = "utf-8"
+
+    def __init__(self, stream: Stream):
+        self._stream = stream
+        self.encoding = stream.encoding or "utf-8"
+
+    def write(self, text: str, /) -> int:
+        said = text.encode(self.encoding, errors="replace").decode(self.encoding)
+        self._attempt(lambda: self._stream.write(said))
+        return len(text)
+
+    def flush(self) -> None:
+        self._attempt(self._stream.flush)
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def _attempt(self, act: Callable[[], Any]) -> None:
+        if self._stream.closed:
+            return
+        try:
+            act()
+        except OSError:
+            self._mute()
+
+    def _mute(self) -> None:
+        """Leads the stream itself to nowhere, so that the flush at the end of the program cannot fail either."""
+        with suppress(OSError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
 
 
 def evaluation_line(row: Row, before: Row) -> str:
@@ -105,7 +165,7 @@ def evaluation_line(row: Row, before: Row) -> str:
 class PlainDisplay:
     """One line an evaluation, for files, pipes and notebooks."""
 
-    def __init__(self, stream: TextIO | None):
+    def __init__(self, stream: Sturdy):
         self._stream = stream
         self._before: Row = {}
 
@@ -122,13 +182,8 @@ class PlainDisplay:
         self._before = row
 
     def message(self, text: str) -> None:
-        if self._stream is None or self._stream.closed:
-            return
-        try:
-            self._stream.write(_writable(text, self._stream) + "\n")
-            self._stream.flush()
-        except OSError:
-            _mute(self._stream)
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
 
     def stop(self, summary: str = "") -> None:
         if summary:
@@ -138,9 +193,9 @@ class PlainDisplay:
 class LiveDisplay:
     """A picture that redraws itself in place, at most every `REFRESH_SECONDS` and from within `tick`: no thread."""
 
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-        self._console = _Console(file=stream, force_terminal=True, force_jupyter=False, highlight=False)
+    def __init__(self, stream: Sturdy):
+        file = cast(IO[str], stream)
+        self._console = Console(file=file, force_terminal=True, force_jupyter=False, highlight=False)
         self._picture = Picture(Plan("", 0), dict)
         self._live: Live | None = None
         self._step = 0
@@ -149,34 +204,9 @@ class LiveDisplay:
     def start(self, plan: Plan, now: Callable[[], Row] = dict) -> None:
         self._picture = Picture(plan, now)
         self._step = plan.first_step
-        self._print(plan.title, style="bold")
+        self._console.print(Text(plan.title, style="bold"))
         for fact in plan.facts:
-            self._print(fact)
-        self._safely(self._begin)
-
-    def tick(self, step: int) -> None:
-        self._step = step
-        now = time.monotonic()
-        if now >= self._next_refresh:
-            self._next_refresh = now + REFRESH_SECONDS
-            self._refresh()
-
-    def evaluation(self, row: Row) -> None:
-        self._picture.add(row)
-        self._refresh()
-
-    def message(self, text: str) -> None:
-        self._print(text)
-
-    def stop(self, summary: str = "") -> None:
-        self._refresh()
-        live, self._live = self._live, None
-        if live is not None:
-            self._safely(live.stop)
-        if summary:
-            self._print(summary)
-
-    def _begin(self) -> None:
+            self.message(fact)
         self._live = Live(
             get_renderable=lambda: self._picture,
             console=self._console,
@@ -190,27 +220,32 @@ class LiveDisplay:
         self._console.show_cursor(True)
         self._refresh()
 
+    def tick(self, step: int) -> None:
+        self._step = step
+        now = time.monotonic()
+        if now >= self._next_refresh:
+            self._next_refresh = now + REFRESH_SECONDS
+            self._refresh()
+
+    def evaluation(self, row: Row) -> None:
+        self._picture.add(row)
+        self._refresh()
+
+    def message(self, text: str) -> None:
+        self._console.print(Text(text))
+
+    def stop(self, summary: str = "") -> None:
+        self._refresh()
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+        if summary:
+            self.message(summary)
+
     def _refresh(self) -> None:
         if self._live is not None:
             self._picture.observe(self._step, time.monotonic())
-            self._safely(self._live.refresh)
-
-    def _print(self, text: str, style: str = "") -> None:
-        self._safely(lambda: self._console.print(Text(_writable(text, self._stream), style)))
-
-    def _safely(self, draw: Callable[[], None]) -> None:
-        if self._stream.closed:
-            return
-        try:
-            draw()
-        except OSError:
-            _mute(self._stream)
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Rich would leave the program here; a run goes on without its display."""
-        _mute(self.file)
+            self._live.refresh()
 
 
 class Picture:
@@ -237,7 +272,7 @@ class Picture:
         while len(self._samples) > 2 and self._samples[1][0] < now - window:
             self._samples.popleft()
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
         yield self._progress()
         lines = Table.grid(padding=(0, 2), expand=True)
         lines.add_column(no_wrap=True, style="dim", width=6)
@@ -301,17 +336,3 @@ def sparkline(values: Sequence[float], width: int) -> str:
     bars = np.array([part.mean() for part in np.array_split(np.asarray(values, np.float64), min(width, len(values)))])
     height = (bars - bars.min()) / (np.ptp(bars) or 1)
     return "".join(SPARKS[round(part * (len(SPARKS) - 1))] for part in height)
-
-
-def _writable(text: str, stream: TextIO) -> str:
-    """The text without what the stream's encoding cannot say."""
-    encoding = stream.encoding or "utf-8"
-    return text.encode(encoding, errors="replace").decode(encoding)
-
-
-def _mute(stream: IO[str]) -> None:
-    """Leads the stream to nowhere, so that neither later writes nor the flush at exit can fail."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from mbpo.errors import UsageError, nearest
 
@@ -21,6 +21,7 @@ Row = Mapping[str, Any]
 Report = Callable[[str], None]
 
 
+@runtime_checkable
 class Sink(Protocol):
     """Takes the rows of `metrics.jsonl` as they are written."""
 
@@ -150,7 +151,7 @@ def _kept_id(path: Path) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
-def _numbers(row: Row) -> dict[str, float]:
+def _numbers(row: Row) -> dict[str, int | float]:
     return {
         name: value
         for name, value in row.items()

@@ -15,7 +15,7 @@ def score(value: Number | None, spread: Number | None = None) -> str:
     """A return, with its standard deviation if there is one: `1,234.5 ± 12.3`; `—` where there is no number."""
     if not _is_number(value):
         return "—"
-    return f"{value:,.1f} ± {spread:,.1f}" if _is_number(spread) else f"{value:,.1f}"
+    return f"{_rounded(value)} ± {_rounded(spread)}" if _is_number(spread) else _rounded(value)
 
 
 def size(count_of_bytes: Number) -> str:
@@ -33,6 +33,11 @@ def duration(seconds: Number) -> str:
         if whole >= size:
             return f"{whole // size} {unit} {whole % size // small_size:02d} {small_unit}"
     return f"{whole} s"
+
+
+def _rounded(value: Number) -> str:
+    """One decimal, or three digits where one decimal would hide them."""
+    return f"{value:.3g}" if 0 < abs(value) < 10 else f"{value:,.1f}"
 
 
 def _is_number(value: Number | None) -> TypeGuard[Number]:

@@ -4,6 +4,7 @@ The figures are built without pyplot, so that they hold no global state and need
 """
 
 import io
+import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -349,7 +350,9 @@ def _canvas(panels: int) -> tuple[Figure, list[Axes]]:
 
 
 def _finish(axes: Axes, title: str, view: View, last: float, subtitle: str = "") -> None:
-    axes.set_title(title, loc="left", fontsize=12, fontweight="bold", color=INK, pad=24 if subtitle else 10)
+    axes.set_title(
+        textwrap.fill(title, 48), loc="left", fontsize=12, fontweight="bold", color=INK, pad=24 if subtitle else 10
+    )
     axes.annotate(subtitle, (0, 1), (0, 9), "axes fraction", "offset points", fontsize=9, color=GREY)
     up = AXIS_TITLES.get(view.y, view.y)
     axes.set_xlabel(AXIS_TITLES.get(view.x, f"Wall-clock time ({view.unit[0]})"), color=INK)
@@ -367,8 +370,11 @@ def _finish(axes: Axes, title: str, view: View, last: float, subtitle: str = "")
 
 def _add_legend(figure: Figure, axes: Axes) -> None:
     """Below the axes, where no curve can run into it."""
+    handles, labels = axes.get_legend_handles_labels()
     below = axes.transAxes + ScaledTranslation(0, -0.55, figure.dpi_scale_trans)
     axes.legend(
+        handles,
+        [textwrap.fill(label, 64) for label in labels],
         loc="upper left",
         bbox_to_anchor=(-0.01, 0),
         bbox_transform=below,
