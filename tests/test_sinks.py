@@ -188,7 +188,7 @@ def test_a_sink_that_cannot_even_be_closed_is_reported_once(fails_at: int | None
 
 def test_a_signal_is_no_failure_of_the_sink():
     class Interrupted(Memory):
-        def write(self, row: Mapping[str, Any]) -> None:  # noqa: ARG002
+        def write(self, row: Mapping[str, Any]) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

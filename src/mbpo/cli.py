@@ -4,15 +4,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mbpo import __version__
 from mbpo.errors import RunError, UsageError, nearest
 
 if TYPE_CHECKING:
     from mbpo.experiment import Run
-
-Command = TypeVar("Command")
 
 HELP = """\
 usage: mbpo COMMAND [OPTIONS]
@@ -197,7 +196,7 @@ def report_training(run: "Run", as_json: bool) -> int:
 
 def prepare_jax() -> None:
     """Settings that must stand before JAX is imported; the user's own come first."""
-    cache = os.path.join(os.environ.get("XDG_CACHE_HOME", os.path.expanduser("~/.cache")), "mbpo", "jax")
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", cache)
+    caches = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(caches / "mbpo" / "jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")

@@ -22,7 +22,7 @@ class Train:
 
     task: str
     """One of the six tasks (mbpo list), or any Gymnasium id with Box observations and actions."""
-    algorithm: str = "mbpo"
+    algorithm: str = "sac"
     """mbpo, sac or ppo."""
     preset: str = "paper"
     """Which of the task's hyper-parameters to start from: the paper's, or those of the authors' released code."""
@@ -144,13 +144,7 @@ def parse(kind: type[Parsed], arguments: Sequence[str], program: str) -> Parsed:
     complaint = io.StringIO()
     try:
         with redirect_stderr(complaint):
-            command, unknown = tyro.cli(
-                kind,
-                args=list(arguments),
-                prog=program,
-                return_unknown_args=True,
-                config=(tyro.conf.OmitArgPrefixes,) if False else (),
-            )
+            command, unknown = tyro.cli(kind, args=list(arguments), prog=program, return_unknown_args=True)
     except SystemExit as exit:
         if exit.code in (0, None):
             raise

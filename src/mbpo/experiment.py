@@ -19,6 +19,7 @@ from mbpo.addresses import Purpose, key_at, seed_at
 from mbpo.algorithms import ALGORITHMS
 from mbpo.config import (
     RunConfig,
+    as_mapping,
     command_line,
     from_mapping,
     recorded_machine,
@@ -90,8 +91,8 @@ def train(
     run = Run(path, config, source)
     with ExitStack() as stack:
         environments = open_environments(stack, source, 1 + episodes)
-        facts = run._check_plan(environments[0])
-        run._go(RunFolder.create(path, config.to_json()), environments, facts, callback, sinks, display)
+        facts = run.check_plan(environments[0])
+        run.go(RunFolder.create(path, config.to_json()), environments, facts, callback, sinks, display)
     return run
 
 
@@ -160,8 +161,8 @@ class Run:
         run = Run(self.path, dataclasses.replace(self.config, steps=steps or self.config.steps), self._source)
         with ExitStack() as stack:
             environments = open_environments(stack, self._source, 1 + self.config.episodes)
-            facts = run._check_plan(environments[0])
-            run._go(folder, environments, facts, callback, sinks, display)
+            facts = run.check_plan(environments[0])
+            run.go(folder, environments, facts, callback, sinks, display)
         return run
 
     def save(self, path: str | Path) -> Path:
@@ -172,19 +173,20 @@ class Run:
         shutil.copytree(self.path, path, ignore=shutil.ignore_patterns("*.lock", "*.tmp*"))
         return path
 
-    def _check_plan(self, environment: Environment) -> list[str]:
+    def check_plan(self, environment: Environment) -> list[str]:
         """Sentences on what the run will need; refused where the machine or its disk has less."""
         init = partial(self._algorithm.init, environment.spec, self.config.steps)
         state = jax.eval_shape(init, jax.random.key(0))
         memory, size = check_memory(state), checkpoint.checkpoint_bytes(state)
         checkpoint.ensure_room(self.path / "checkpoints", size)
+        config = self.config
+        task = f"{config.steps:,} steps of {config.task} with {config.algorithm}, seed {config.seed}, into {self.path}"
         return [
-            f"{self.config.steps:,} steps of {self.config.task} with {self.config.algorithm}, seed {self.config.seed}, "
-            f"into {self.path}",
+            task,
             f"memory for the state {words.size(memory)}, a checkpoint at most {words.size(size)}",
         ]
 
-    def _go(
+    def go(
         self,
         folder: RunFolder,
         environments: Sequence[Environment],

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
@@ -50,6 +50,7 @@ def blank_transition(spec: EnvSpec) -> Transition:
     return Transition(obs, action, jnp.zeros(()), obs, no, no)
 
 
+@runtime_checkable
 class Host(Protocol):
     """What an algorithm may ask of the program around it; nothing of this changes what it computes."""
 
@@ -70,6 +71,7 @@ class Host(Protocol):
         ...
 
 
+@runtime_checkable
 class Algorithm(Protocol[State]):
     """A frozen dataclass whose fields are its hyper-parameters, and these methods. State in, state out."""
 

@@ -331,7 +331,7 @@ class TestRestoring:
 
     def test_false_where_the_environment_does_not_repeat_itself(self):
         class Forgetful(PointLineProbe):
-            def reset(self, *, seed=None, options=None):  # noqa: ARG002  (that is the point)
+            def reset(self, *, seed=None, options=None):
                 return super().reset(options=options)
 
         environment = open_environment(Forgetful)

@@ -31,7 +31,7 @@ class Scripted(gymnasium.Env):
         self.time = 0
         return self.result("reset", (np.zeros(3, np.float32), {}))
 
-    def step(self, action):  # noqa: ARG002  (what it returns is fixed beforehand)
+    def step(self, action):
         self.time += 1
         if self.time == 1:
             return np.ones(3, np.float32), 1.0, False, False, {}

@@ -23,6 +23,8 @@ from mbpo.envs.tasks import TASKS, Task, Terminal, registered_terminal
 from mbpo.errors import RunError, UsageError, nearest
 from mbpo.types import EnvSpec
 
+EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
+
 SEEDS = 2**31
 """Seeds are at least 0 and below this: Gymnasium refuses negative ones, and some environments those of more bits."""
 
@@ -97,6 +99,10 @@ class Environment:
         if outcome.terminated or outcome.truncated:
             self._episode = None
         return outcome
+
+    def to_box(self, action: np.ndarray) -> np.ndarray:
+        """What the environment receives for `action`, one or a batch: clipped to [−1, 1], in the space's own units."""
+        return np.stack([self._rescale(row) for row in action]) if action.ndim > 1 else self._rescale(action)
 
     def snapshot(self) -> Snapshot | None:
         """The running episode, to be restored later, by another process too; None between episodes.
@@ -184,7 +190,7 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def open_environment(task: Task | Callable[[], gymnasium.Env[Any, Any]]) -> Environment:
+def open_environment(task: Task | EnvFactory) -> Environment:
     """The environment of a task, or the one that a function without arguments returns."""
     if isinstance(task, Task):
         _refuse_unknown(task)
