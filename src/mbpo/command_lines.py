@@ -22,7 +22,7 @@ class Train:
 
     task: str
     """One of the six tasks (mbpo list), or any Gymnasium id with Box observations and actions."""
-    algorithm: str = "sac"
+    algorithm: str = "mbpo"
     """mbpo, sac or ppo."""
     preset: str = "paper"
     """Which of the task's hyper-parameters to start from: the paper's, or those of the authors' released code."""

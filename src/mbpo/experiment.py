@@ -44,7 +44,7 @@ from mbpo.types import Algorithm
 
 def train(
     task: str | EnvFactory,
-    algorithm: str | Algorithm[Any] = "sac",
+    algorithm: str | Algorithm[Any] = "mbpo",
     *,
     steps: int | None = None,
     seed: int = 0,

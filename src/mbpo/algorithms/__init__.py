@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from mbpo.algorithms.mbpo import MBPO
 from mbpo.algorithms.ppo import PPO
 from mbpo.algorithms.sac import SAC
 from mbpo.types import Algorithm
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
+    "mbpo": MBPO,
     "ppo": PPO,
     "sac": SAC,
 }
