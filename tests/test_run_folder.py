@@ -78,7 +78,7 @@ def be_below_a_file(path: Path) -> None:
         (hold_a_run, r"already holds a run; continue it with `mbpo resume .*run`, or choose another folder"),
         (hold_something_else, r"is not empty \(it holds 'thesis\.tex'\) and is no run; choose another folder"),
         (be_a_file, "is a file; choose a folder"),
-        (be_below_a_file, r"cannot be made \(Not a directory\); choose another one"),
+        (be_below_a_file, r"No run can be made at .* \(Not a directory\); choose another folder"),
     ],
 )
 def test_a_path_in_use_is_refused_and_left_as_it_was(

@@ -29,7 +29,7 @@ VERSION = 1
 
 _MANIFEST = "manifest.json"
 _STATE = "state.safetensors"
-_ARRAYS = "arrays.safetensors"
+_EXTRA = "extra.safetensors"
 
 _SAVING = ".saving-"
 _REMOVING = ".removing-"
@@ -78,18 +78,18 @@ def save(
 ) -> Saved:
     """Writes the checkpoint of `step` and, once that is safe on disk, removes all but the newest `keep`.
 
-    `values` is what JSON holds exactly (so no NaN: put that into `arrays`); `run` says whose checkpoint it is. Only one
-    process at a time may save to `folder`: the lock of the run sees to that.
+    `values` is what JSON can hold; `run` says whose checkpoint it is. Only one process at a time may save to `folder`:
+    the lock of the run sees to that.
     """
     started = time.perf_counter()
     try:
         path, size = _write(folder, step, state, arrays, values, run)
     except OSError as error:
         raise RunError(
-            f"The checkpoint of step {step} could not be written to '{folder}' ({error.strerror}); "
+            f"The checkpoint of step {step} could not be written to '{folder}' ({error.strerror or error}); "
             "those before it are intact: put that right and resume the run."
         ) from error
-    _remove_useless(folder, path, keep)
+    _remove_useless(folder, path, keep, run)
     return Saved(path, size, time.perf_counter() - started)
 
 
@@ -104,7 +104,7 @@ def _write(
         unfinished.mkdir()
         files = {
             _STATE: write_tensors(unfinished / _STATE, state_pieces(state)),
-            _ARRAYS: write_tensors(unfinished / _ARRAYS, {name: [array] for name, array in arrays.items()}),
+            _EXTRA: write_tensors(unfinished / _EXTRA, {name: [array] for name, array in arrays.items()}),
         }
         manifest = _manifest_bytes(step, run, values, files)
         write_synced(unfinished / _MANIFEST, manifest)
@@ -126,8 +126,9 @@ def _make_folder(folder: Path) -> None:
 def _manifest_bytes(step: int, run: str, values: Mapping[str, Any], files: Mapping[str, Written]) -> bytes:
     content: dict[str, Any] = {"format": FORMAT, "version": VERSION, "step": step, "run": run, "values": values}
     content["files"] = {name: _describe(file) for name, file in files.items()}
-    # Once through JSON, so that the digest is of what a reader will see (where tuples are lists).
-    content = json.loads(json.dumps(content, allow_nan=False))
+    # Once through JSON, so that the digest is of what a reader will see (where tuples are lists). A NaN is let through
+    # as the bare token that Python writes and reads: a run must not be unable to save because one of its counters is.
+    content = json.loads(json.dumps(content))
     return json.dumps(content | {"sha256": _digest(content)}, indent=1).encode() + b"\n"
 
 
@@ -165,7 +166,7 @@ def _free_name(folder: Path, step: int) -> Path:
     return folder / (f"step-{step:09d}-{max(earlier) + 1}" if earlier else f"step-{step:09d}")
 
 
-def _remove_useless(folder: Path, saved: Path, keep: int) -> None:
+def _remove_useless(folder: Path, saved: Path, keep: int, run: str) -> None:
     """Removes all but the newest good checkpoints up to the one just saved, and what interrupted saves left behind.
 
     A later step than that belongs to a course the run has left: its checkpoint was not good, so that the run went on
@@ -173,7 +174,7 @@ def _remove_useless(folder: Path, saved: Path, keep: int) -> None:
     """
     kept: dict[int, Path] = {}
     for path in _checkpoints(folder):
-        if len(kept) < keep and _step(path) <= _step(saved) and _step(path) not in kept and _looks_whole(path):
+        if len(kept) < keep and _step(path) <= _step(saved) and _step(path) not in kept and _looks_good(path, run):
             kept[_step(path)] = path
     for entry in folder.iterdir():
         if _NAME.fullmatch(entry.name) and entry not in kept.values():
@@ -182,29 +183,27 @@ def _remove_useless(folder: Path, saved: Path, keep: int) -> None:
             _erase(entry)
 
 
-def _looks_whole(path: Path) -> bool:
+def _looks_good(path: Path, run: str) -> bool:
     """What can be said without reading gigabytes."""
     try:
-        _check_sizes(path, _read_manifest(path))
+        manifest = _read_manifest(path)
+        _check_run(manifest, run)
+        _check_sizes(path, manifest)
     except (_NotGood, OSError):
         return False
     return True
 
 
 def _remove(path: Path) -> None:
-    """Takes the checkpoint away. First its name goes, so that a kill in between does not leave a torn checkpoint.
-
-    What cannot be removed (on some network disks, a file that is still mapped) is tried again after the next save.
-    """
+    """Takes the checkpoint away. First its name goes, so that a kill in between does not leave a torn checkpoint."""
     with suppress(OSError):
         _erase(path.rename(path.with_name(f"{_REMOVING}{path.name}")))
 
 
 def _erase(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    """Deletes a file or a folder. What resists (a file still in use on a network disk) is tried again another time."""
+    with suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 # Loading
@@ -223,7 +222,7 @@ def load_newest(folder: Path, template: Any = None, run: str | None = None) -> L
         except _NotGood as reason:
             skipped.append(f"The checkpoint '{path.name}' was not used: {reason}.")
         except OSError as error:
-            skipped.append(f"The checkpoint '{path.name}' was not used: it cannot be read ({error.strerror}).")
+            skipped.append(f"The checkpoint '{path.name}' was not used: it cannot be read ({error.strerror or error}).")
     if skipped:
         raise RunError(
             f"No checkpoint in '{folder}' is good. {' '.join(skipped)} "
@@ -234,14 +233,14 @@ def load_newest(folder: Path, template: Any = None, run: str | None = None) -> L
 
 def _load(path: Path, template: Any, run: str | None, skipped: list[str]) -> Loaded:
     manifest = _read_manifest(path)
-    if run is not None and manifest["run"] != run:
-        raise _NotGood(f"it belongs to another run ('{manifest['run']}' instead of '{run}')")
+    if run is not None:
+        _check_run(manifest, run)
     _check_sizes(path, manifest)
     _check_hashes(path, manifest)
     state = view_tensors(path / _STATE)
     if template is not None and (wrong := difference(template, state)):
         raise _NotGood(f"{wrong}, so it was made by other hyper-parameters")
-    return Loaded(manifest["step"], state, view_tensors(path / _ARRAYS), manifest["values"], skipped)
+    return Loaded(manifest["step"], state, view_tensors(path / _EXTRA), manifest["values"], skipped)
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -261,6 +260,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if manifest["step"] != _step(path):
         raise _NotGood(f"it was renamed (its {_MANIFEST} says step {manifest['step']})")
     return manifest
+
+
+def _check_run(manifest: Mapping[str, Any], run: str) -> None:
+    if manifest["run"] != run:
+        raise _NotGood(f"it belongs to another run ('{manifest['run']}' instead of '{run}')")
 
 
 def _check_sizes(path: Path, manifest: Mapping[str, Any]) -> None:
@@ -287,7 +291,7 @@ def checkpoint_bytes(template: Any) -> int:
     specs = state_specs(template, full=True)
     state = Written(len(header(specs)) + sum(spec.bytes for spec in specs.values()), "0" * 64, specs)
     arrays = Written(len(header({})), "0" * 64, {})
-    return state.bytes + arrays.bytes + len(_manifest_bytes(0, "", {}, {_STATE: state, _ARRAYS: arrays}))
+    return state.bytes + arrays.bytes + len(_manifest_bytes(0, "", {}, {_STATE: state, _EXTRA: arrays}))
 
 
 def ensure_room(folder: Path, size: int, copies: int = 3) -> None:

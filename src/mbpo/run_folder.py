@@ -55,17 +55,17 @@ class RunFolder:
         The run exists from the moment `config.json` has its name; killed before, the folder counts as empty.
         """
         content = _config_bytes(config)
-        _refuse_unless_free(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"The folder '{path}' cannot be made ({error.strerror}); choose another one.") from error
         folder = cls(path, json.loads(content))
-        with folder.lock():
-            # Asked again now that nobody else can be making a run here.
+        try:
             _refuse_unless_free(path)
-            write_durably(path / CONFIG, content)
-            sync_folder(path.parent)
+            path.mkdir(parents=True, exist_ok=True)
+            with folder.lock():
+                # Asked again now that nobody else can be making a run here.
+                _refuse_unless_free(path)
+                write_durably(path / CONFIG, content)
+                sync_folder(path.parent)
+        except OSError as error:
+            raise UsageError(f"No run can be made at '{path}' ({error.strerror}); choose another folder.") from error
         return folder
 
     @classmethod
@@ -202,7 +202,7 @@ def _take_lock(folder: Path) -> int:
     try:
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
-        raise UsageError(f"'{folder}' cannot be written to ({error.strerror}); copy it to a place of yours.") from error
+        raise UsageError(f"'{folder}' cannot be written to ({error.strerror}); use a folder of yours.") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
