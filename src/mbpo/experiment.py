@@ -170,7 +170,7 @@ class Run:
         path = Path(path)
         if path.exists():
             raise UsageError(f"{path} exists already; choose another place to save the run to.")
-        shutil.copytree(self.path, path, ignore=shutil.ignore_patterns("*.lock", "*.tmp*"))
+        shutil.copytree(self.path, path, ignore=shutil.ignore_patterns("*.lock", ".*", "*.aside"))
         return path
 
     def check_plan(self, environment: Environment) -> list[str]:

@@ -16,4 +16,7 @@ def static(**kwargs: Any) -> Any:
 @dataclass_transform(frozen_default=True, field_specifiers=(static, dataclasses.field))
 def pytree(cls: type[T]) -> type[T]:
     """`cls` as a frozen dataclass, registered so that jit, grad, vmap, scan and donation work on it."""
-    return jax.tree_util.register_dataclass(dataclasses.dataclass(frozen=True)(cls))
+    frozen: Any = dataclasses.dataclass(frozen=True)(cls)
+    # JAX rebuilds trees with placeholders for leaves: a checker of annotations must not look at them.
+    frozen.__no_type_check__ = True
+    return jax.tree_util.register_dataclass(frozen)

@@ -93,6 +93,7 @@ class Runner:
         self.guard = Guard(algorithm.discount, environment.spec.action_size)
         self.signals = StopSignals()
         self.saves = checkpoint.SaveSchedule()
+        self._saved_step = -1
         self.root = jax.random.key(plan.seed)
         self.progress = Progress()
         self.state: Any = None
@@ -113,7 +114,8 @@ class Runner:
                 fault.locate(self.progress.step + 1, self.plan.seed)
                 self._save()
                 raise
-            self._save()
+            if self._saved_step != self.progress.step:
+                self._save()
         return self.signals.received
 
     def _loop(self) -> None:
@@ -287,7 +289,7 @@ class Runner:
         self._start_display(loaded.skipped if loaded else [])
         if loaded:
             self._restore_episode(loaded)
-        self.saves.saved(self.clock.total, 0.0)
+        self.saves = checkpoint.SaveSchedule(last=self.clock.total)
 
     def _start_display(self, problems: Sequence[str]) -> None:
         rows = self.folder.read("metrics")
@@ -334,6 +336,7 @@ class Runner:
                     "episode_seed": snapshot.seed if snapshot else None,
                 },
             )
+        self._saved_step = self.progress.step
         self.saves.saved(self.clock.total, saved.seconds)
 
 
