@@ -1,0 +1,1 @@
+"""The figures, one file each: the only rooms that import matplotlib."""
