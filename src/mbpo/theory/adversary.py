@@ -18,8 +18,8 @@ POPULATION, STATES, ACTIONS = 64, 3, 2
 def hardest(claim: Claim, rng: np.random.Generator, discount: float, rounds: int) -> tuple[float, Worlds]:
     """The least bound/gap that a hill climb over worlds of one discount finds, and its world.
 
-    A population of small worlds; each round jolts every one and keeps what brings its bound nearer to its gap.
-    Below 1 the claim is violated.
+    A population of small worlds; each round jolts every one and keeps what brings its bound nearer to its
+    gap. Below 1 the claim is violated.
     """
     population = draw_stack(rng, POPULATION, STATES, ACTIONS, concentration=0.1)
     mdp = replace(population.mdp, discount=np.full(POPULATION, discount))

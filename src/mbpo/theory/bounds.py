@@ -103,7 +103,9 @@ def branched_gap_current_error(
     Paper: Theorems 4.3 and A.2. Deviation: `model_error` is ε_m' under the *new* policy's own state
     distributions, as in the appendix; with the data policy's, as section 4.3 prints it, the bound is false.
     """
-    return _total(branched_current_error_terms(rollout_length, model_error, policy_shift, discount, max_reward))
+    return _total(
+        branched_current_error_terms(rollout_length, model_error, policy_shift, discount, max_reward)
+    )
 
 
 def branched_current_error_terms(
@@ -139,8 +141,8 @@ def extrapolated_model_error(model_error: ArrayLike, policy_shift: ArrayLike, sl
 def best_rollout_length(model_error: ArrayLike, policy_shift: ArrayLike, discount: ArrayLike) -> Numbers:
     """k*, the rollout length with the least `branched_gap_current_error`; the shortest one where several tie.
 
-    Up to the factor 2 r_max/(1−γ) the bound is b(k) = γ^k ε_π/(1−γ) + k ε_m', and a further step changes it by
-    b(k+1) − b(k) = ε_m' − γ^k ε_π, which grows with k. So k* is the first k with γ^k ε_π ≤ ε_m':
+    Up to the factor 2 r_max/(1−γ) the bound is b(k) = γ^k ε_π/(1−γ) + k ε_m', and a further step changes it
+    by b(k+1) − b(k) = ε_m' − γ^k ε_π, which grows with k. So k* is the first k with γ^k ε_π ≤ ε_m':
 
     k* = max(0, ⌈ln(ε_π/ε_m') / ln(1/γ)⌉)
 
@@ -174,8 +176,8 @@ def returns_gap(
 ) -> Numbers:
     """|η_1 − η_2| for two policies under two dynamics: 2 r_max [ γ (ε_π + ε_m)/(1−γ)² + ε_π/(1−γ) ].
 
-    Paper: Lemma B.3. `model_error` is the expectation of the total variation between p_1(s'|s,a) and p_2(s'|s,a)
-    under the first policy and the first dynamics, or under the second of both.
+    Paper: Lemma B.3. `model_error` is the expectation of the total variation between p_1(s'|s,a) and
+    p_2(s'|s,a) under the first policy and the first dynamics, or under the second of both.
     """
     e_m = total_variation_distance("model_error", model_error)
     e_pi = total_variation_distance("policy_shift", policy_shift)

@@ -15,7 +15,7 @@ ROUNDING = 1e-10
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 DISCOUNTS = (0.5, 0.9, 0.99)
-TRANSITIONS = (100, 1_000, 10_000, 100_000, 1_000_000)
+TRANSITIONS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 EPOCHS = 10
 ALLOWANCES = 21
 
@@ -68,6 +68,8 @@ class Admissions:
     """The share of worlds that admit a step in the first epoch."""
     ever: float
     """The share that admit a step in any of the epochs."""
+    closed: float | None
+    """How much of the way from the first return to the optimal one those worlds go; None if there are none."""
     steps: int
     """Admitted steps in all worlds and epochs."""
     falls: int
@@ -160,11 +162,9 @@ def admissions(
         for transitions in TRANSITIONS:
             rng = np.random.default_rng([seed, round(1000 * discount), transitions])
             mdp = tabular.random_mdp(rng, 4, 2, np.full(worlds, discount), concentration=0.5)
-            epochs = list(
-                monotonic.improve(rng, mdp, transitions, EPOCHS, knowledge=knowledge, over_time=over_time)
-            )
-            admitted = np.stack([epoch.admitted for epoch in epochs])
-            fell = np.stack([epoch.after < epoch.before for epoch in epochs])
+            run = list(monotonic.improve(rng, mdp, transitions, EPOCHS, 1.0, knowledge, over_time))
+            admitted = np.stack([epoch.admitted for epoch in run])
+            fell = np.stack([epoch.after < epoch.before for epoch in run])
             found.append(
                 Admissions(
                     discount,
@@ -174,11 +174,18 @@ def admissions(
                     worlds,
                     first=float(admitted[0].mean()),
                     ever=float(admitted.any(0).mean()),
+                    closed=_closed(mdp, run, admitted.any(0)),
                     steps=int(admitted.sum()),
                     falls=int((admitted & fell).sum()),
                 )
             )
     return found
+
+
+def _closed(mdp: tabular.FiniteMDP, run: list[monotonic.Epoch], moved: np.ndarray) -> float | None:
+    optimal = tabular.policy_return(mdp, tabular.optimal_policy(mdp))
+    first, last = run[0].before, run[-1].after
+    return float(((last - first) / (optimal - first))[moved].mean()) if moved.any() else None
 
 
 def _tally(claim: Claim, violations: int, ratios: PerWorld) -> Tally:

@@ -137,7 +137,10 @@ def _parser() -> argparse.ArgumentParser:
     sweep.add_argument("--worlds", type=int, default=2000, help="random worlds for each claim")
     sweep.add_argument("--seed", type=int, default=0, help="of the random worlds")
     sweep.add_argument(
-        "--search", type=int, default=0, help="rounds of a search for the hardest worlds at γ = 0.9; 0 for none"
+        "--search",
+        type=int,
+        default=0,
+        help="rounds of a search for the hardest worlds at γ = 0.9; 0 for none",
     )
 
     figures = command("plot", plot, "Draw the figures of the theory.")
@@ -227,7 +230,9 @@ def _print_tallies(tallies: "list[Tally]", hardest: list[float | None]) -> None:
     table.add_column("verdict")
     for tally, searched in zip(tallies, hardest, strict=True):
         claim = tally.claim
-        verdict = ("VIOLATED" if tally.failed else "holds") if claim.holds else f"fails: {claim.counterexample}"
+        verdict = (
+            ("VIOLATED" if tally.failed else "holds") if claim.holds else f"fails: {claim.counterexample}"
+        )
         table.add_row(
             claim.label,
             claim.form,
@@ -271,9 +276,17 @@ def _print_admissions(admissions: "list[Admissions]") -> None:
     from mbpo.theory.checks import EPOCHS
 
     table = Table(title=f"Algorithm 1 with the penalty of Lemma B.3, {EPOCHS} epochs")
-    for column in ("error known", "over time", "γ", "data an epoch", "worlds", "admit in epoch 1", "admit ever"):
+    for column in (
+        "error known",
+        "over time",
+        "γ",
+        "data an epoch",
+        "worlds",
+        "admit in epoch 1",
+        "admit ever",
+    ):
         table.add_column(column, justify="right")
-    for column in ("steps", "returns that fell"):
+    for column in ("way closed", "steps", "returns that fell"):
         table.add_column(column, justify="right")
     for row in admissions:
         table.add_row(
@@ -284,6 +297,7 @@ def _print_admissions(admissions: "list[Admissions]") -> None:
             str(row.worlds),
             f"{row.first:.0%}",
             f"{row.ever:.0%}",
+            "" if row.closed is None else f"{row.closed:.0%}",
             str(row.steps),
             str(row.falls),
         )

@@ -1,6 +1,7 @@
 """Total variation and Kullback-Leibler divergence, and the paper's two errors estimated from what can be measured.
 
-Distributions lie along the last axis; all leading axes broadcast. Gaussians are diagonal, given by mean and std.
+Distributions lie along the last axis; all leading axes broadcast. Gaussians are diagonal, given by mean and
+std.
 """
 
 import numpy as np
@@ -27,7 +28,9 @@ def kl_divergence(p: ArrayLike, q: ArrayLike) -> Numbers:
     return plain(np.asarray(np.maximum(summands.sum(axis=-1), 0.0)))
 
 
-def gaussian_kl_divergence(mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike) -> Numbers:
+def gaussian_kl_divergence(
+    mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike
+) -> Numbers:
     """KL(p ‖ q) = Σ_i [ ln(σ_q/σ_p) + (σ_p² + (μ_p − μ_q)²)/(2σ_q²) − ½ ] of two diagonal Gaussians."""
     m_p, s_p, m_q, s_q = _gaussians(mean_p, std_p, mean_q, std_q)
     summands = np.log(s_q / s_p) + (s_p**2 + (m_p - m_q) ** 2) / (2 * s_q**2) - 0.5
@@ -39,12 +42,13 @@ def gaussian_total_variation(
 ) -> Numbers:
     """1 − ∫ min(p, q) of two diagonal Gaussians in any dimension, by one integral over a line.
 
-    With l = ln p − ln q, min(p, q) = √(pq) e^(−|l|/2), and e^(−|l|/2) has the Fourier transform 1/(¼ + u²). So
+    With l = ln p − ln q, min(p, q) = √(pq) e^(−|l|/2), and e^(−|l|/2) has the Fourier transform 1/(¼ + u²).
+    So
 
     ∫ min(p, q) = (1/π) ∫_0^∞ Re ρ(½ + iu) / (¼ + u²) du,    ρ(α) = ∫ p^α q^(1−α),
 
-    and ρ is a product of Gaussian integrals, one a dimension. Accurate to about 1e-6 (measured against the closed form in one dimension, with
-    standard deviations up to a factor of 1000 apart).
+    and ρ is a product of Gaussian integrals, one a dimension. Accurate to about 1e-6 (measured against the
+    closed form in one dimension, with standard deviations up to a factor of 1000 apart).
     """
     m_p, s_p, m_q, s_q = (values[..., None] for values in _gaussians(mean_p, std_p, mean_q, std_q))
     u = np.exp(np.linspace(LOWEST, HIGHEST, NODES))
@@ -71,10 +75,11 @@ def model_error_from_likelihood(negative_log_likelihood: ArrayLike, entropy: Arr
     """An upper bound on ε_m from a validation loss in nats: √((NLL − entropy)/2), at most 1.
 
     E[−ln p̂(s'|s,a)] is the entropy of p plus E[KL(p ‖ p̂)]; Pinsker's and Jensen's inequalities do the rest.
-    It assumes held-out transitions from the data policy at one time step (take the largest over time, or their
-    discounted mean for the sharper bounds), so many that the mean is the expectation, and that the entropy of
-    the true dynamics is known: 0 for deterministic discrete ones, unknown in general for continuous ones, where
-    a loss says nothing without it. A loss below the entropy is sampling noise, and counts as no error.
+    It assumes held-out transitions from the data policy at one time step (take the largest over time, or
+    their discounted mean for the sharper bounds), so many that the mean is the expectation, and that the
+    entropy of the true dynamics is known: 0 for deterministic discrete ones, unknown in general for
+    continuous ones, where a loss says nothing without it. A loss below the entropy is sampling noise, and
+    counts as no error.
     """
     excess = number("negative_log_likelihood", negative_log_likelihood) - number("entropy", entropy)
     return pinsker_bound(np.maximum(excess, 0.0))
@@ -83,9 +88,9 @@ def model_error_from_likelihood(negative_log_likelihood: ArrayLike, entropy: Arr
 def policy_shift_from_kl(kl: ArrayLike) -> Numbers:
     """An upper bound on ε_π, min(1, √(KL/2)), from the KL divergence between two policies.
 
-    It assumes the largest KL over all states, in either direction. The mean over visited states, which is what
-    is usually logged, bounds only the mean total variation: enough for the discounted forms of the sharper
-    bounds, not for the paper's ε_π.
+    It assumes the largest KL over all states, in either direction. The mean over visited states, which is
+    what is usually logged, bounds only the mean total variation: enough for the discounted forms of the
+    sharper bounds, not for the paper's ε_π.
     """
     return pinsker_bound(kl)
 

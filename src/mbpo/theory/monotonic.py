@@ -1,12 +1,12 @@
 """Algorithm 1, monotonic model-based policy optimisation, on finite worlds: as printed, and so that it moves.
 
-As printed it never leaves π_D. Let Δ = 2 r_max ε_π/(1−γ)², which Lemma B.3 inside the model makes the most that
-η̂[π] can gain over η̂[π_D]; C(ε_m, ε_π) − C(ε_m, 0) is 2Δ. So η̂ − C is at most its value at π_D less Δ, and π_D
-is the only maximiser (for r_max > 0, ε_π being taken over all states). It does not even help to compare with the
-true return of π_D: η̂[π] − C(ε_m, ε_π) ≤ η[π_D] − Δ.
+As printed it never leaves π_D. Let Δ = 2 r_max ε_π/(1−γ)², which Lemma B.3 inside the model makes the most
+that η̂[π] can gain over η̂[π_D]; C(ε_m, ε_π) − C(ε_m, 0) is 2Δ. So η̂ − C is at most its value at π_D less Δ,
+and π_D is the only maximiser (for r_max > 0, ε_π being taken over all states). It does not even help to
+compare with the true return of π_D: η̂[π] − C(ε_m, ε_π) ≤ η[π_D] − Δ.
 
-What moves is the bound of Lemma B.3 with the model's error under the new policy and no policy shift,
-η[π] ≥ η̂[π] − 2γ r_max ε_m'(π)/(1−γ)². The expectation in ε_m' may be taken under the model's own rollouts, which
+What moves is the bound of Lemma B.3 with the model's error under the new policy and no policy shift, η[π] ≥
+η̂[π] − 2γ r_max ε_m'(π)/(1−γ)². The expectation in ε_m' may be taken under the model's own rollouts, which
 are all that a learner has, and the discounted mean over time may stand for the largest. Then the penalty is a
 sum of rewards, and the guarantee is maximised exactly by solving one more MDP.
 """
@@ -57,9 +57,9 @@ def improve(
 ) -> Iterator[Epoch]:
     """Algorithm 1 from the uniform policy: collect, fit, maximise the guarantee, admit what beats the old return.
 
-    With `knowledge` "exact" the error of the model at each pair and the return of the running policy are known;
-    with "confidence" both are replaced by what the data alone support, and the guarantee holds with probability
-    1 − FAILURE_PROBABILITY a run.
+    With `knowledge` "exact" the error of the model at each pair and the return of the running policy are
+    known; with "confidence" both are replaced by what the data alone support, and the guarantee holds with
+    probability 1 − FAILURE_PROBABILITY a run.
     """
     policy = np.full(mdp.reward.shape, 1 / mdp.reward.shape[-1])
     counts = np.zeros(mdp.dynamics.shape)
@@ -124,8 +124,8 @@ def confidence_radius(counts: Dynamics) -> PerPair:
 def best_policy_within(model: FiniteMDP, data_policy: Policy, shift: PerWorld) -> Policy:
     """The policy of greatest return among all within total variation `shift` of π_D in every state.
 
-    Policy iteration: the allowance is given state by state, so in each it moves that much probability from the
-    worst actions to the best one.
+    Policy iteration: the allowance is given state by state, so in each it moves that much probability from
+    the worst actions to the best one.
     """
     policy, value = data_policy, tabular.policy_return(model, data_policy)
     while True:

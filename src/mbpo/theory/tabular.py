@@ -1,7 +1,7 @@
 """Finite Markov decision processes in which everything the theory speaks of can be computed exactly.
 
-Axis letters: `*W` any stack of worlds, `S` states (the second time as next states), `A` actions. A policy is an
-array π(a|s), a model an array p̂(s'|s,a); the model knows the rewards unless said otherwise.
+Axis letters: `*W` any stack of worlds, `S` states (the second time as next states), `A` actions. A policy is
+an array π(a|s), a model an array p̂(s'|s,a); the model knows the rewards unless said otherwise.
 """
 
 from dataclasses import dataclass
@@ -117,11 +117,11 @@ def branched_return(
     (π_D, p) before, (π, p̂) after and r_π as the reward this is the paper's η^branch[π].
 
     The text leaves room in three places. (1) Who takes the last action, the one that is rewarded at time t?
-    Here whoever's r_π is given, for every k: so k = 0 with r_π is the surrogate "π_D's states, π's actions", and
-    with r_(π_D) it is η[π_D]. (2) Is the rewarded action one of the k steps? Here it is not; if it is, replace
-    k by k − 1. (3) Appendix A also says that a branch point t has a weight proportional to γ^t; weighting whole
-    branches so counts most times more than once, and is no return even for a perfect model. The bounds speak of
-    time t, as done here.
+    Here whoever's r_π is given, for every k: so k = 0 with r_π is the surrogate "π_D's states, π's actions",
+    and with r_(π_D) it is η[π_D]. (2) Is the rewarded action one of the k steps? Here it is not; if it is,
+    replace k by k − 1. (3) Appendix A also says that a branch point t has a weight proportional to γ^t;
+    weighting whole branches so counts most times more than once, and is no return even for a perfect model.
+    The bounds speak of time t, as done here.
     """
     k = np.asarray(rollout_length)
     early = np.zeros(k.shape)
@@ -161,9 +161,9 @@ def largest_over_time(
     """A lower and an upper bound on the largest E_(d_t)[values] over all t, for values of at least 0.
 
     The first `steps` times are computed; the lower bound is their largest. For a later t = steps + n the
-    expectation is ρ_0 P^n e with e = P^steps · values, at most ρ_0 u for any u ≥ e with u ≥ P u. One such u is
-    the largest e that can be reached from each state, and u ← max(e, P u) lowers it while keeping it one. Where
-    the chain has nearly settled within each of its classes, the two bounds meet.
+    expectation is ρ_0 P^n e with e = P^steps · values, at most ρ_0 u for any u ≥ e with u ≥ P u. One such u
+    is the largest e that can be reached from each state, and u ← max(e, P u) lowers it while keeping it one.
+    Where the chain has nearly settled within each of its classes, the two bounds meet.
     """
     distribution, later = start, values
     lower = (start * values).sum(-1)
@@ -183,7 +183,8 @@ def largest_over_time(
 def model_error(mdp: FiniteMDP, model: Dynamics, policy: Policy) -> tuple[PerWorld, PerWorld]:
     """A lower and an upper bound on max over t of the model's expected error under the policy's own rollouts.
 
-    ε_m when the policy is π_D, ε_m' when it is π. The text leaves open whose action is meant in E_s: the policy's.
+    ε_m when the policy is π_D, ε_m' when it is π. The text leaves open whose action is meant in E_s: the
+    policy's.
     """
     error = (policy * transition_error(mdp.dynamics, model)).sum(-1)
     return largest_over_time(chain(mdp.dynamics, policy), mdp.start, error)
