@@ -1,1 +1,1 @@
-"""The figures, one file each: the only rooms that import matplotlib."""
+"""One file a figure; the only place that imports matplotlib."""

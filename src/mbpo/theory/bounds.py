@@ -103,9 +103,7 @@ def branched_gap_current_error(
     Paper: Theorems 4.3 and A.2. Deviation: `model_error` is ε_m' under the *new* policy's own state
     distributions, as in the appendix; with the data policy's, as section 4.3 prints it, the bound is false.
     """
-    return _total(
-        branched_current_error_terms(rollout_length, model_error, policy_shift, discount, max_reward)
-    )
+    return _total(branched_current_error_terms(rollout_length, model_error, policy_shift, discount, max_reward))
 
 
 def branched_current_error_terms(
@@ -171,9 +169,7 @@ def state_shift(steps: ArrayLike, divergence: ArrayLike) -> Numbers:
     return plain(count("steps", steps) * total_variation_distance("divergence", divergence))
 
 
-def returns_gap(
-    model_error: ArrayLike, policy_shift: ArrayLike, discount: ArrayLike, max_reward: ArrayLike
-) -> Numbers:
+def returns_gap(model_error: ArrayLike, policy_shift: ArrayLike, discount: ArrayLike, max_reward: ArrayLike) -> Numbers:
     """|η_1 − η_2| for two policies under two dynamics: 2 r_max [ γ (ε_π + ε_m)/(1−γ)² + ε_π/(1−γ) ].
 
     Paper: Lemma B.3. `model_error` is the expectation of the total variation between p_1(s'|s,a) and

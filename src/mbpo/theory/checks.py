@@ -17,6 +17,12 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 DISCOUNTS = (0.5, 0.9, 0.99)
 TRANSITIONS = (100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 EPOCHS = 10
+# What is known of the model's error, and how it counts over time.
+VARIANTS: tuple[tuple[monotonic.Knowledge, monotonic.OverTime], ...] = (
+    ("exact", "mean"),
+    ("exact", "largest"),
+    ("confidence", "mean"),
+)
 ALLOWANCES = 21
 
 Progress = Callable[[int], None]
@@ -156,12 +162,13 @@ def admissions(
     knowledge: monotonic.Knowledge = "exact",
     over_time: monotonic.OverTime = "mean",
 ) -> list[Admissions]:
-    """Algorithm 1 in `worlds` random worlds of 4 states and 2 actions for each discount and amount of data."""
+    """Algorithm 1 in random worlds of 4 states and 2 actions, spread over discounts and amounts of data."""
+    share = -(-worlds // (len(DISCOUNTS) * len(TRANSITIONS)))
     found: list[Admissions] = []
     for discount in DISCOUNTS:
         for transitions in TRANSITIONS:
             rng = np.random.default_rng([seed, round(1000 * discount), transitions])
-            mdp = tabular.random_mdp(rng, 4, 2, np.full(worlds, discount), concentration=0.5)
+            mdp = tabular.random_mdp(rng, 4, 2, np.full(share, discount), concentration=0.5)
             run = list(monotonic.improve(rng, mdp, transitions, EPOCHS, 1.0, knowledge, over_time))
             admitted = np.stack([epoch.admitted for epoch in run])
             fell = np.stack([epoch.after < epoch.before for epoch in run])
@@ -171,10 +178,10 @@ def admissions(
                     transitions,
                     knowledge,
                     over_time,
-                    worlds,
+                    share,
                     first=float(admitted[0].mean()),
                     ever=float(admitted.any(0).mean()),
-                    closed=_closed(mdp, run, admitted.any(0)),
+                    closed=_closed(mdp, run),
                     steps=int(admitted.sum()),
                     falls=int((admitted & fell).sum()),
                 )
@@ -182,7 +189,8 @@ def admissions(
     return found
 
 
-def _closed(mdp: tabular.FiniteMDP, run: list[monotonic.Epoch], moved: np.ndarray) -> float | None:
+def _closed(mdp: tabular.FiniteMDP, run: list[monotonic.Epoch]) -> float | None:
+    moved = np.stack([epoch.admitted for epoch in run]).any(0)
     optimal = tabular.policy_return(mdp, tabular.optimal_policy(mdp))
     first, last = run[0].before, run[-1].after
     return float(((last - first) / (optimal - first))[moved].mean()) if moved.any() else None

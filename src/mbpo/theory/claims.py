@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from mbpo.theory import bounds, monotonic, tabular
+from mbpo.theory import bounds, tabular
 from mbpo.theory.arguments import Numbers
 from mbpo.theory.tabular import PerWorld
 from mbpo.theory.worlds import Exact, finite_kl

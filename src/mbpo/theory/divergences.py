@@ -28,18 +28,14 @@ def kl_divergence(p: ArrayLike, q: ArrayLike) -> Numbers:
     return plain(np.asarray(np.maximum(summands.sum(axis=-1), 0.0)))
 
 
-def gaussian_kl_divergence(
-    mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike
-) -> Numbers:
+def gaussian_kl_divergence(mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike) -> Numbers:
     """KL(p ‖ q) = Σ_i [ ln(σ_q/σ_p) + (σ_p² + (μ_p − μ_q)²)/(2σ_q²) − ½ ] of two diagonal Gaussians."""
     m_p, s_p, m_q, s_q = _gaussians(mean_p, std_p, mean_q, std_q)
     summands = np.log(s_q / s_p) + (s_p**2 + (m_p - m_q) ** 2) / (2 * s_q**2) - 0.5
     return plain(np.asarray(np.maximum(summands.sum(axis=-1), 0.0)))
 
 
-def gaussian_total_variation(
-    mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike
-) -> Numbers:
+def gaussian_total_variation(mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike) -> Numbers:
     """1 − ∫ min(p, q) of two diagonal Gaussians in any dimension, by one integral over a line.
 
     With l = ln p − ln q, min(p, q) = √(pq) e^(−|l|/2), and e^(−|l|/2) has the Fourier transform 1/(¼ + u²).
@@ -106,9 +102,7 @@ def _distribution(name: str, value: ArrayLike) -> NDArray[np.float64]:
     return values
 
 
-def _gaussians(
-    mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike
-) -> list[NDArray[np.float64]]:
+def _gaussians(mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike) -> list[NDArray[np.float64]]:
     """The four parameters, checked and broadcast, with at least one axis: the dimensions of the space."""
     deviations = {"std_p": nonnegative("std_p", std_p), "std_q": nonnegative("std_q", std_q)}
     for name, values in deviations.items():

@@ -222,5 +222,5 @@ def optimal_policy(mdp: FiniteMDP) -> Policy:
         better = values.max(-1) > current + tolerance
         if not better.any():
             return policy
-        greedy = np.eye(policy.shape[-1])[values.argmax(-1)]
-        policy = np.where(better[..., None], greedy, policy)
+        greedy = np.arange(values.shape[-1]) == values.argmax(-1)[..., None]
+        policy = np.where(better[..., None], greedy.astype(np.float64), policy)

@@ -46,9 +46,7 @@ def draw(rng: np.random.Generator, worlds: int) -> Iterator[Worlds]:
             yield draw_stack(rng, share, states, actions, concentration)
 
 
-def draw_stack(
-    rng: np.random.Generator, worlds: int, states: int, actions: int, concentration: float
-) -> Worlds:
+def draw_stack(rng: np.random.Generator, worlds: int, states: int, actions: int, concentration: float) -> Worlds:
     """Random worlds of one size. In each: γ in [0.5, 0.999], evenly in ln(1−γ); model and policy a mixture of the
     truth (of π_D) with something else, by a weight even on a logarithmic scale from 1e-3 to 1; a third with
     absorbing states, half with every reward at ±r_max, a third of the models fitted to a few samples.
