@@ -46,7 +46,7 @@ def _jolted(rng: np.random.Generator, worlds: Worlds) -> Worlds:
     def distribution(p: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         size = np.exp(rng.uniform(np.log(1e-3), np.log(3), p.shape[0])).reshape(-1, *(1,) * (p.ndim - 1))
         moved = np.maximum(p, 1e-6) * np.exp(size * rng.normal(size=p.shape))
-        moved = np.where(moved < 1e-5, 0.0, moved)
+        moved = np.where(moved < 1e-5 * moved.max(-1, keepdims=True), 0.0, moved)
         moved = moved / moved.sum(-1, keepdims=True)
         corner = np.eye(p.shape[-1])[rng.integers(p.shape[-1], size=p.shape[:-1])]
         chance = rng.random((*p.shape[:-1], 1))

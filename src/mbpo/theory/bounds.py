@@ -12,10 +12,12 @@ Deviation: each divergence here is a total variation, with which the statements 
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from mbpo.theory.arguments import (
+    Bools,
+    Floats,
     Numbers,
+    Numeric,
     count,
     discount_factor,
     nonnegative,
@@ -28,9 +30,7 @@ from mbpo.theory.arguments import (
 TIE = 8 * np.finfo(np.float64).eps
 
 
-def monotonic_gap(
-    model_error: ArrayLike, policy_shift: ArrayLike, discount: ArrayLike, max_reward: ArrayLike
-) -> Numbers:
+def monotonic_gap(model_error: Numeric, policy_shift: Numeric, discount: Numeric, max_reward: Numeric) -> Numbers:
     """C(ε_m, ε_π), by how much the model may overrate a policy: η[π] ≥ η̂[π] − C.
 
     C = 2γ r_max (ε_m + 2ε_π)/(1−γ)² + 4 r_max ε_π/(1−γ)
@@ -41,7 +41,7 @@ def monotonic_gap(
 
 
 def monotonic_terms(
-    model_error: ArrayLike, policy_shift: ArrayLike, discount: ArrayLike, max_reward: ArrayLike
+    model_error: Numeric, policy_shift: Numeric, discount: Numeric, max_reward: Numeric
 ) -> dict[str, Numbers]:
     """The summands of `monotonic_gap`, by what they charge for."""
     e_m = total_variation_distance("model_error", model_error)
@@ -55,11 +55,11 @@ def monotonic_terms(
 
 
 def branched_gap(
-    rollout_length: ArrayLike,
-    model_error: ArrayLike,
-    policy_shift: ArrayLike,
-    discount: ArrayLike,
-    max_reward: ArrayLike,
+    rollout_length: Numeric,
+    model_error: Numeric,
+    policy_shift: Numeric,
+    discount: Numeric,
+    max_reward: Numeric,
 ) -> Numbers:
     """By how much k-branched returns may overrate a policy, from ε_m under the data policy.
 
@@ -71,11 +71,11 @@ def branched_gap(
 
 
 def branched_terms(
-    rollout_length: ArrayLike,
-    model_error: ArrayLike,
-    policy_shift: ArrayLike,
-    discount: ArrayLike,
-    max_reward: ArrayLike,
+    rollout_length: Numeric,
+    model_error: Numeric,
+    policy_shift: Numeric,
+    discount: Numeric,
+    max_reward: Numeric,
 ) -> dict[str, Numbers]:
     """The summands of `branched_gap`, by what they charge for."""
     k = count("rollout_length", rollout_length)
@@ -90,11 +90,11 @@ def branched_terms(
 
 
 def branched_gap_current_error(
-    rollout_length: ArrayLike,
-    model_error: ArrayLike,
-    policy_shift: ArrayLike,
-    discount: ArrayLike,
-    max_reward: ArrayLike,
+    rollout_length: Numeric,
+    model_error: Numeric,
+    policy_shift: Numeric,
+    discount: Numeric,
+    max_reward: Numeric,
 ) -> Numbers:
     """By how much k-branched returns may overrate a policy, from ε_m' under that policy itself.
 
@@ -107,11 +107,11 @@ def branched_gap_current_error(
 
 
 def branched_current_error_terms(
-    rollout_length: ArrayLike,
-    model_error: ArrayLike,
-    policy_shift: ArrayLike,
-    discount: ArrayLike,
-    max_reward: ArrayLike,
+    rollout_length: Numeric,
+    model_error: Numeric,
+    policy_shift: Numeric,
+    discount: Numeric,
+    max_reward: Numeric,
 ) -> dict[str, Numbers]:
     """The summands of `branched_gap_current_error`, by what they charge for."""
     k = count("rollout_length", rollout_length)
@@ -125,7 +125,7 @@ def branched_current_error_terms(
     }
 
 
-def extrapolated_model_error(model_error: ArrayLike, policy_shift: ArrayLike, slope: ArrayLike) -> Numbers:
+def extrapolated_model_error(model_error: Numeric, policy_shift: Numeric, slope: Numeric) -> Numbers:
     """ε̂_m'(ε_π) = ε_m + ε_π · slope, the model error guessed at a policy that has moved by ε_π.
 
     Paper: section 4.3, with the slope dε_m'/dε_π measured. A straight line knows no limits: outside [0, 1]
@@ -136,7 +136,7 @@ def extrapolated_model_error(model_error: ArrayLike, policy_shift: ArrayLike, sl
     return plain(e_m + e_pi * number("slope", slope))
 
 
-def best_rollout_length(model_error: ArrayLike, policy_shift: ArrayLike, discount: ArrayLike) -> Numbers:
+def best_rollout_length(model_error: Numeric, policy_shift: Numeric, discount: Numeric) -> Numbers:
     """k*, the rollout length with the least `branched_gap_current_error`; the shortest one where several tie.
 
     Up to the factor 2 r_max/(1−γ) the bound is b(k) = γ^k ε_π/(1−γ) + k ε_m', and a further step changes it
@@ -160,7 +160,7 @@ def best_rollout_length(model_error: ArrayLike, policy_shift: ArrayLike, discoun
     return plain(k)
 
 
-def state_shift(steps: ArrayLike, divergence: ArrayLike) -> Numbers:
+def state_shift(steps: Numeric, divergence: Numeric) -> Numbers:
     """t δ, how far two Markov chains from one start are apart after t steps, in total variation.
 
     Paper: Lemma B.2. Deviation: `divergence` δ is the expected total variation of a step under either chain,
@@ -169,7 +169,7 @@ def state_shift(steps: ArrayLike, divergence: ArrayLike) -> Numbers:
     return plain(count("steps", steps) * total_variation_distance("divergence", divergence))
 
 
-def returns_gap(model_error: ArrayLike, policy_shift: ArrayLike, discount: ArrayLike, max_reward: ArrayLike) -> Numbers:
+def returns_gap(model_error: Numeric, policy_shift: Numeric, discount: Numeric, max_reward: Numeric) -> Numbers:
     """|η_1 − η_2| for two policies under two dynamics: 2 r_max [ γ (ε_π + ε_m)/(1−γ)² + ε_π/(1−γ) ].
 
     Paper: Lemma B.3. `model_error` is the expectation of the total variation between p_1(s'|s,a) and
@@ -182,13 +182,13 @@ def returns_gap(model_error: ArrayLike, policy_shift: ArrayLike, discount: Array
 
 
 def branched_returns_gap(
-    rollout_length: ArrayLike,
-    model_error_before: ArrayLike,
-    model_error_after: ArrayLike,
-    policy_shift_before: ArrayLike,
-    policy_shift_after: ArrayLike,
-    discount: ArrayLike,
-    max_reward: ArrayLike,
+    rollout_length: Numeric,
+    model_error_before: Numeric,
+    model_error_after: Numeric,
+    policy_shift_before: Numeric,
+    policy_shift_after: Numeric,
+    discount: Numeric,
+    max_reward: Numeric,
 ) -> Numbers:
     """|η_1 − η_2| for two branched rollouts, with the errors before and after the branch point.
 
@@ -208,7 +208,7 @@ def branched_returns_gap(
     return plain(scale * (before + after))
 
 
-def learned_reward_gap(model_error: ArrayLike, discount: ArrayLike, max_reward: ArrayLike) -> Numbers:
+def learned_reward_gap(model_error: Numeric, discount: Numeric, max_reward: Numeric) -> Numbers:
     """2 r_max ε_m/(1−γ), what to add to any of the bounds where the model predicts the reward too.
 
     Deviation: section 4.1 takes ε_m over (s', r), but the appendix follows only s' and so forgets the error
@@ -219,9 +219,7 @@ def learned_reward_gap(model_error: ArrayLike, discount: ArrayLike, max_reward: 
     return plain(scale * e_m / (1 - g))
 
 
-def sharp_monotonic_gap(
-    model_error: ArrayLike, policy_shift: ArrayLike, discount: ArrayLike, max_reward: ArrayLike
-) -> Numbers:
+def sharp_monotonic_gap(model_error: Numeric, policy_shift: Numeric, discount: Numeric, max_reward: Numeric) -> Numbers:
     """2γ r_max (ε_m + ε_π)/(1−γ)², the best constant for Theorem 4.1 under its own premises.
 
     Deviation: the paper passes through η[π_D] and pays the policy shift twice; coupling the two rollouts of π
@@ -234,11 +232,11 @@ def sharp_monotonic_gap(
 
 
 def sharp_branched_gap(
-    rollout_length: ArrayLike,
-    model_error: ArrayLike,
-    policy_shift: ArrayLike,
-    discount: ArrayLike,
-    max_reward: ArrayLike,
+    rollout_length: Numeric,
+    model_error: Numeric,
+    policy_shift: Numeric,
+    discount: Numeric,
+    max_reward: Numeric,
 ) -> Numbers:
     """2γ r_max [ ε_π + (1−γ^k) ε_m ]/(1−γ)², Theorem 4.2 with the policy shift paid once and the sum not rounded up.
 
@@ -252,11 +250,11 @@ def sharp_branched_gap(
 
 
 def sharp_branched_gap_current_error(
-    rollout_length: ArrayLike,
-    model_error: ArrayLike,
-    policy_shift: ArrayLike,
-    discount: ArrayLike,
-    max_reward: ArrayLike,
+    rollout_length: Numeric,
+    model_error: Numeric,
+    policy_shift: Numeric,
+    discount: Numeric,
+    max_reward: Numeric,
 ) -> Numbers:
     """2γ r_max [ γ^k ε_π + (1−γ^k) ε_m' ]/(1−γ)², Theorem 4.3 with the sum over time carried out exactly.
 
@@ -269,7 +267,7 @@ def sharp_branched_gap_current_error(
     return plain(scale * g * (g**k * e_pi + _one_minus_power(g, k) * e_m) / (1 - g) ** 2)
 
 
-def _scale(discount: ArrayLike, max_reward: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _scale(discount: Numeric, max_reward: Numeric) -> tuple[Floats, Floats]:
     """γ and 2 r_max, checked. The 2 turns a total variation into the L1 distance that rewards are summed over."""
     return discount_factor("discount", discount), 2 * nonnegative("max_reward", max_reward)
 
@@ -278,13 +276,11 @@ def _total(terms: dict[str, Numbers]) -> Numbers:
     return plain(np.asarray(sum(terms.values()), dtype=np.float64))
 
 
-def _no_gain(
-    k: NDArray[np.float64], e_m: NDArray[np.float64], e_pi: NDArray[np.float64], g: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def _no_gain(k: Floats, e_m: Floats, e_pi: Floats, g: Floats) -> Bools:
     """Whether step k+1 no longer lowers the bound."""
     return g**k * e_pi * (1 - TIE) <= e_m
 
 
-def _one_minus_power(g: NDArray[np.float64], k: NDArray[np.float64]) -> NDArray[np.float64]:
+def _one_minus_power(g: Floats, k: Floats) -> Floats:
     """1 − γ^k without cancellation for discounts near 1."""
     return -np.expm1(k * np.log(g))

@@ -142,7 +142,7 @@ def _steps(x: Exact) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         policy = monotonic.best_policy_within(model, worlds.data_policy, np.full(x.discount.shape, allowance))
         shift = tabular.policy_shift(worlds.data_policy, policy)
         gain = tabular.policy_return(model, policy) - x.model_return_old
-        charge = np.asarray(bounds.monotonic_gap(0.0, shift, x.discount, scale))
+        charge = bounds.monotonic_gap(0.0, shift, x.discount, scale)
         shares.append(np.divide(gain, charge, out=np.zeros(gain.shape), where=gain > tolerance))
         printed.append(gain - charge)
         sharper.append(gain - bounds.sharp_monotonic_gap(0.0, shift, x.discount, scale))

@@ -139,7 +139,7 @@ def _monotonic_learned_reward(x: Exact) -> Sides:
 
 def _monotonic_learned_reward_paid(x: Exact) -> Sides:
     gap, error = _learned_reward(x)
-    states = np.asarray(bounds.monotonic_gap(error, x.policy_shift, x.discount, x.worlds.max_reward))
+    states = bounds.monotonic_gap(error, x.policy_shift, x.discount, x.worlds.max_reward)
     return gap, states + bounds.learned_reward_gap(error, x.discount, x.worlds.max_reward)
 
 
@@ -218,9 +218,7 @@ def _mean_error_after_shift(x: Exact) -> Sides:
 
 def _gain_in_model(x: Exact) -> Sides:
     shift = (x.policy_shift, x.discount, x.worlds.max_reward)
-    charge = np.asarray(bounds.monotonic_gap(x.model_error, *shift)) - bounds.monotonic_gap(
-        x.model_error, 0.0, *shift[1:]
-    )
+    charge = bounds.monotonic_gap(x.model_error, *shift) - bounds.monotonic_gap(x.model_error, 0.0, *shift[1:])
     return x.model_return_new - x.model_return_old, charge / 2
 
 

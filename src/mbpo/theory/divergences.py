@@ -5,37 +5,37 @@ std.
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from mbpo.theory.arguments import Numbers, nonnegative, number, plain
+from mbpo.theory.arguments import Numbers, Numeric, nonnegative, number, plain
 
 # Nodes of the trapezium rule for the total variation of Gaussians, in ln u from LOWEST to HIGHEST.
 NODES, LOWEST, HIGHEST = 4001, -20.0, 20.0
 
 
-def total_variation(p: ArrayLike, q: ArrayLike) -> Numbers:
+def total_variation(p: Numeric, q: Numeric) -> Numbers:
     """½ Σ |p − q| over the last axis, for finite distributions."""
     p, q = _distribution("p", p), _distribution("q", q)
-    return plain(np.asarray(0.5 * np.abs(p - q).sum(axis=-1)))
+    return plain(0.5 * np.abs(p - q).sum(axis=-1))
 
 
-def kl_divergence(p: ArrayLike, q: ArrayLike) -> Numbers:
+def kl_divergence(p: Numeric, q: Numeric) -> Numbers:
     """Σ p ln(p/q) over the last axis, for finite distributions: infinite where q misses mass of p."""
     p, q = np.broadcast_arrays(_distribution("p", p), _distribution("q", q))
     with np.errstate(divide="ignore", invalid="ignore"):
         summands = np.where(p > 0, p * (np.log(p) - np.log(q)), 0.0)
     # Rounding can bring two equal distributions an ulp below zero.
-    return plain(np.asarray(np.maximum(summands.sum(axis=-1), 0.0)))
+    return plain(np.maximum(summands.sum(axis=-1), 0.0))
 
 
-def gaussian_kl_divergence(mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike) -> Numbers:
+def gaussian_kl_divergence(mean_p: Numeric, std_p: Numeric, mean_q: Numeric, std_q: Numeric) -> Numbers:
     """KL(p ‖ q) = Σ_i [ ln(σ_q/σ_p) + (σ_p² + (μ_p − μ_q)²)/(2σ_q²) − ½ ] of two diagonal Gaussians."""
     m_p, s_p, m_q, s_q = _gaussians(mean_p, std_p, mean_q, std_q)
     summands = np.log(s_q / s_p) + (s_p**2 + (m_p - m_q) ** 2) / (2 * s_q**2) - 0.5
-    return plain(np.asarray(np.maximum(summands.sum(axis=-1), 0.0)))
+    return plain(np.maximum(summands.sum(axis=-1), 0.0))
 
 
-def gaussian_total_variation(mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike) -> Numbers:
+def gaussian_total_variation(mean_p: Numeric, std_p: Numeric, mean_q: Numeric, std_q: Numeric) -> Numbers:
     """1 − ∫ min(p, q) of two diagonal Gaussians in any dimension, by one integral over a line.
 
     With l = ln p − ln q, min(p, q) = √(pq) e^(−|l|/2), and e^(−|l|/2) has the Fourier transform 1/(¼ + u²).
@@ -59,15 +59,15 @@ def gaussian_total_variation(mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayL
     ).sum(axis=-2)
     weights = u / (0.25 + u**2) * np.log(u[1] / u[0]) / np.pi
     # ρ = 1 makes the integral 1, so what the quadrature misses of that is what it misses: subtract it from both.
-    return plain(np.asarray(np.clip(((1 - np.exp(log_rho).real) * weights).sum(axis=-1), 0.0, 1.0)))
+    return plain(np.clip(((1 - np.exp(log_rho).real) * weights).sum(axis=-1), 0.0, 1.0))
 
 
-def pinsker_bound(kl: ArrayLike) -> Numbers:
+def pinsker_bound(kl: Numeric) -> Numbers:
     """min(1, √(KL/2)), the largest total variation that a KL divergence allows by Pinsker's inequality."""
     return plain(np.minimum(1.0, np.sqrt(nonnegative("kl", kl) / 2)))
 
 
-def model_error_from_likelihood(negative_log_likelihood: ArrayLike, entropy: ArrayLike) -> Numbers:
+def model_error_from_likelihood(negative_log_likelihood: Numeric, entropy: Numeric) -> Numbers:
     """An upper bound on ε_m from a validation loss in nats: √((NLL − entropy)/2), at most 1.
 
     E[−ln p̂(s'|s,a)] is the entropy of p plus E[KL(p ‖ p̂)]; Pinsker's and Jensen's inequalities do the rest.
@@ -81,7 +81,7 @@ def model_error_from_likelihood(negative_log_likelihood: ArrayLike, entropy: Arr
     return pinsker_bound(np.maximum(excess, 0.0))
 
 
-def policy_shift_from_kl(kl: ArrayLike) -> Numbers:
+def policy_shift_from_kl(kl: Numeric) -> Numbers:
     """An upper bound on ε_π, min(1, √(KL/2)), from the KL divergence between two policies.
 
     It assumes the largest KL over all states, in either direction. The mean over visited states, which is
@@ -91,7 +91,7 @@ def policy_shift_from_kl(kl: ArrayLike) -> Numbers:
     return pinsker_bound(kl)
 
 
-def _distribution(name: str, value: ArrayLike) -> NDArray[np.float64]:
+def _distribution(name: str, value: Numeric) -> NDArray[np.float64]:
     values = nonnegative(name, value)
     if values.ndim == 0 or values.shape[-1] == 0:
         raise ValueError(f"{name} has shape {values.shape}; give probabilities along its last axis.")
@@ -102,7 +102,7 @@ def _distribution(name: str, value: ArrayLike) -> NDArray[np.float64]:
     return values
 
 
-def _gaussians(mean_p: ArrayLike, std_p: ArrayLike, mean_q: ArrayLike, std_q: ArrayLike) -> list[NDArray[np.float64]]:
+def _gaussians(mean_p: Numeric, std_p: Numeric, mean_q: Numeric, std_q: Numeric) -> list[NDArray[np.float64]]:
     """The four parameters, checked and broadcast, with at least one axis: the dimensions of the space."""
     deviations = {"std_p": nonnegative("std_p", std_p), "std_q": nonnegative("std_q", std_q)}
     for name, values in deviations.items():

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
+from mbpo.theory.arguments import Numeric
 from mbpo.theory.tabular import FiniteMDP
 from mbpo.theory.worlds import Worlds
 
@@ -20,21 +20,21 @@ class Counterexample:
 
 
 def single_world(
-    dynamics: ArrayLike,
-    model: ArrayLike,
-    reward: ArrayLike,
-    data_policy: ArrayLike,
-    policy: ArrayLike,
+    dynamics: Numeric,
+    model: Numeric,
+    reward: Numeric,
+    data_policy: Numeric,
+    policy: Numeric,
     discount: float,
     rollout_length: int = 0,
-    model_reward: ArrayLike | None = None,
+    model_reward: Numeric | None = None,
 ) -> Worlds:
     """A stack of one world that starts in state 0, with a reward per state whatever the action."""
 
-    def stacked(values: ArrayLike) -> np.ndarray:
+    def stacked(values: Numeric) -> np.ndarray:
         return np.asarray(values, dtype=np.float64)[None]
 
-    def pairs(values: ArrayLike) -> np.ndarray:
+    def pairs(values: Numeric) -> np.ndarray:
         return np.repeat(stacked(values)[..., None], actions, axis=-1)
 
     transitions = stacked(dynamics)

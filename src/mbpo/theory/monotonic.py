@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from mbpo.theory import bounds, tabular
-from mbpo.theory.tabular import Dynamics, FiniteMDP, PerPair, PerState, PerWorld, Policy
+from mbpo.theory.tabular import Dynamics, FiniteMDP, PerPair, PerWorld, Policy
 
 # How the error at each pair is known, and how its size over time enters the penalty.
 Knowledge = Literal["exact", "confidence"]
@@ -87,12 +87,12 @@ def guaranteed_return(
     model: FiniteMDP, policy: Policy, error: PerPair, max_reward: float, over_time: OverTime = "mean"
 ) -> PerWorld:
     """η̂[π] − 2γ r_max ε_m'(π)/(1−γ)², below which η[π] cannot be."""
-    return tabular.policy_return(model, policy) - penalty(model, policy, error, max_reward, over_time)
+    return np.asarray(tabular.policy_return(model, policy) - penalty(model, policy, error, max_reward, over_time))
 
 
 def largest_return(model: FiniteMDP, policy: Policy, error: PerPair, max_reward: float) -> PerWorld:
     """η̂[π] + 2γ r_max ε_m'(π)/(1−γ)², above which η[π] cannot be."""
-    return tabular.policy_return(model, policy) + penalty(model, policy, error, max_reward)
+    return np.asarray(tabular.policy_return(model, policy) + penalty(model, policy, error, max_reward))
 
 
 def penalty(
@@ -132,19 +132,19 @@ def best_policy_within(model: FiniteMDP, data_policy: Policy, shift: PerWorld) -
         values = model.reward + model.discount[..., None, None] * np.einsum(
             "...sat,...t->...sa", model.dynamics, tabular.state_values(model, policy)
         )
-        policy = _shifted(data_policy, values, shift[..., None])
+        policy = _shifted(data_policy, values, shift)
         improved = tabular.policy_return(model, policy)
         if np.all(improved <= value + 1e-12 * (1 + np.abs(value))):
             return policy
         value = improved
 
 
-def _shifted(data_policy: Policy, values: PerPair, shift: PerState) -> Policy:
+def _shifted(data_policy: Policy, values: PerPair, shift: PerWorld) -> Policy:
     """π_D with up to `shift` of its probability moved from the least valued actions to the most valued one."""
     order = values.argsort(-1)
     ascending = np.take_along_axis(data_policy, order, -1)
     below = ascending.cumsum(-1) - ascending
-    moved = np.clip(shift[..., None] - below, 0.0, ascending)
+    moved = np.clip(shift[..., None, None] - below, 0.0, ascending)
     moved[..., -1] = 0.0
     ascending = ascending - moved
     ascending[..., -1] += moved.sum(-1)

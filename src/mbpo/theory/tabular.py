@@ -16,8 +16,8 @@ PerState = Float[np.ndarray, "*W S"]
 PerPair = Float[np.ndarray, "*W S A"]
 PerWorld = Float[np.ndarray, "*W"]
 
-# How many steps `largest_over_time` follows a chain before it bounds the rest.
-HORIZON = 256
+# `largest_over_time` follows a chain for 2 · 2^8 = 512 steps before it bounds the rest.
+DOUBLINGS = 8
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,11 @@ def policy_reward(reward: PerPair, policy: Policy) -> PerState:
     return (policy * reward).sum(-1)
 
 
+def expectation(distribution: PerState, values: PerState) -> PerWorld:
+    """Σ_s d(s) v(s), an array for a single world too: NumPy's scalars are none."""
+    return np.asarray((distribution * values).sum(-1))
+
+
 def advance(distribution: PerState, chain: Chain, steps: int = 1) -> PerState:
     """The state distribution `steps` steps of the chain later."""
     for _ in range(steps):
@@ -101,7 +106,7 @@ def state_values(mdp: FiniteMDP, policy: Policy) -> PerState:
 
 def policy_return(mdp: FiniteMDP, policy: Policy) -> PerWorld:
     """η[π] = E[Σ_t γ^t r(s_t, a_t)], exactly."""
-    return (mdp.start * state_values(mdp, policy)).sum(-1)
+    return expectation(mdp.start, state_values(mdp, policy))
 
 
 def branched_return(
@@ -123,16 +128,15 @@ def branched_return(
     weighting whole branches so counts most times more than once, and is no return even for a perfect model.
     The bounds speak of time t, as done here.
     """
-    k = np.asarray(rollout_length)
-    early = np.zeros(k.shape)
-    # `depth` is ρ_0 and the discounted visits of `before`, both carried i steps into the branch.
+    k, early = rollout_length, np.zeros(rollout_length.shape)
+    # The start and the discounted visits of `before`, both carried i steps into the branch.
     from_start, from_visits = mdp.start, occupancy(mdp.start, before, mdp.discount)
     for i in range(int(k.max(initial=0))):
         inside = i < k
-        early += np.where(inside, mdp.discount**i * (from_start * reward).sum(-1), 0.0)
+        early += np.where(inside, mdp.discount**i * expectation(from_start, reward), 0.0)
         from_start = np.where(inside[..., None], advance(from_start, after), from_start)
         from_visits = np.where(inside[..., None], advance(from_visits, after), from_visits)
-    return early + mdp.discount**k * (from_visits * reward).sum(-1)
+    return np.asarray(early + mdp.discount**k * expectation(from_visits, reward))
 
 
 def transition_error(dynamics: Dynamics, model: Dynamics) -> PerPair:
@@ -147,37 +151,36 @@ def policy_distance(data_policy: Policy, policy: Policy) -> PerState:
 
 def policy_shift(data_policy: Policy, policy: Policy) -> PerWorld:
     """ε_π, the largest of `policy_distance` over all states."""
-    return policy_distance(data_policy, policy).max(-1)
+    return np.asarray(policy_distance(data_policy, policy).max(-1))
 
 
 def discounted_mean(mdp: FiniteMDP, chain: Chain, values: PerState) -> PerWorld:
     """(1−γ) Σ_t γ^t E_(d_t)[values], the mean over time that the sharper bounds need, exactly."""
-    return (1 - mdp.discount) * (occupancy(mdp.start, chain, mdp.discount) * values).sum(-1)
+    return np.asarray((1 - mdp.discount) * expectation(occupancy(mdp.start, chain, mdp.discount), values))
 
 
 def largest_over_time(
-    chain: Chain, start: PerState, values: PerState, steps: int = HORIZON
+    chain: Chain, start: PerState, values: PerState, doublings: int = DOUBLINGS
 ) -> tuple[PerWorld, PerWorld]:
     """A lower and an upper bound on the largest E_(d_t)[values] over all t, for values of at least 0.
 
-    The first `steps` times are computed; the lower bound is their largest. For a later t = steps + n the
-    expectation is ρ_0 P^n e with e = P^steps · values, at most ρ_0 u for any u ≥ e with u ≥ P u. One such u
-    is the largest e that can be reached from each state, and u ← max(e, P u) lowers it while keeping it one.
-    Where the chain has nearly settled within each of its classes, the two bounds meet.
+    With T = 2^doublings the first 2T times are computed; the lower bound is their largest. A later expectation
+    is d_T P^n e with e = P^T · values and n ≥ T, at most the mean under d_T of the largest e that can be reached
+    from each state. Where the chain has nearly settled within each of its classes, the two bounds meet.
     """
-    distribution, later = start, values
-    lower = (start * values).sum(-1)
-    for _ in range(steps):
-        distribution = advance(distribution, chain)
-        lower = np.maximum(lower, (distribution * values).sum(-1))
-        later = np.einsum("...st,...t->...s", chain, later)
-    majorant = later
+    distributions, power = start[..., None, :], chain
+    for _ in range(doublings):
+        distributions = np.concatenate([distributions, distributions @ power], axis=-2)
+        power = power @ power
+    later = np.einsum("...st,...t->...s", power, values)
+    both = np.stack([values, later], axis=-1)
+    lower = np.asarray((distributions @ both).max((-1, -2)))
+    reachable = later
     for _ in range(start.shape[-1]):
-        reachable = np.where(chain > 0, majorant[..., None, :], 0.0).max(-1)
-        majorant = np.maximum(majorant, reachable)
-    for _ in range(steps):
-        majorant = np.maximum(later, np.einsum("...st,...t->...s", chain, majorant))
-    return lower, np.maximum(lower, (start * majorant).sum(-1))
+        onward = np.where(chain > 0, reachable[..., None, :], 0.0).max(-1)
+        reachable = np.maximum(reachable, onward)
+    upper = np.maximum(lower, expectation(np.einsum("...s,...st->...t", start, power), reachable))
+    return lower, np.asarray(upper)
 
 
 def model_error(mdp: FiniteMDP, model: Dynamics, policy: Policy) -> tuple[PerWorld, PerWorld]:
