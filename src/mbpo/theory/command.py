@@ -223,7 +223,7 @@ def _print_tallies(tallies: "list[Tally]", hardest: list[float | None]) -> None:
 
     table = Table(title=f"{tallies[0].worlds} random worlds a claim; bound/gap is 1 where a bound is exact")
     for column in ("result", "form", "claim"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, no_wrap=column != "claim")
     for column in ("violated", "least bound/gap", "median", "by search"):
         table.add_column(column, justify="right")
     table.add_column("verdict")

@@ -96,6 +96,11 @@ class Exact:
         return self.worlds.mdp.discount
 
     @cached_property
+    def scale(self) -> tuple[PerWorld, float]:
+        """γ and r_max, the last two arguments of every bound."""
+        return self.discount, self.worlds.max_reward
+
+    @cached_property
     def real_old(self) -> Chain:
         return tabular.chain(self.worlds.mdp.dynamics, self.worlds.data_policy)
 
