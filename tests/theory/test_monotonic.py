@@ -37,6 +37,17 @@ def test_printed_steps_over_random_worlds():
     assert steps.certified_sharper <= steps.moved_sharper
 
 
+def test_equal_returns_do_not_tie_unless_unvisited_states_are_left_out():
+    # State 1 is never visited; π differs from π_D there alone. ε_π is a maximum over all states, so the printed
+    # objective is lower all the same; over visited states ε_π would be 0, and the two would tie.
+    dynamics = [[[1, 0], [1, 0]], [[1, 0], [1, 0]]]
+    x = Exact(single_world(dynamics, dynamics, [1, 0], [[1, 0], [1, 0]], [[1, 0], [0, 1]], discount=0.5))
+    assert x.model_return_new == x.model_return_old
+    assert x.policy_shift == 1
+    assert x.mean_policy_shift == 0
+    assert bounds.monotonic_gap(x.model_error, x.policy_shift, 0.5, 1.0) == 4 / 0.5**2
+
+
 def leap(probability, discount):
     """π leaves hell (−1) for paradise (+1, on leaving already) where π_D stays; the model is right."""
     dynamics = [[[1, 0], [0, 1]], [[0, 1], [0, 1]]]

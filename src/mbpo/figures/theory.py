@@ -117,7 +117,7 @@ def bounds_over_rollout_length() -> Figure:
         axes.annotate(
             f"k* = {best}",
             (best, float(lowest)),
-            (0, -14),
+            (0, 6),
             textcoords="offset points",
             ha="center",
             color=RED,
