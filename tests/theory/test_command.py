@@ -20,6 +20,13 @@ def printed_json(capsys):
     return json.loads(capsys.readouterr().out.splitlines()[-1], parse_constant=refuse)
 
 
+@pytest.fixture
+def _quick(monkeypatch):
+    """Little of Algorithm 1: its numbers are tested elsewhere."""
+    monkeypatch.setattr(checks, "EPOCHS", 1)
+    monkeypatch.setattr(checks, "ALLOWANCES", 3)
+
+
 def test_bound_prints_every_term(capsys):
     assert command.main([*BOUND, "--rollout-length", "5"]) == 0
     out = capsys.readouterr().out
@@ -86,6 +93,7 @@ def test_nothing_is_drawn_over_a_file(tmp_path):
     assert target.read_text() == "here"
 
 
+@pytest.mark.usefixtures("_quick")
 def test_plot_draws_every_figure(tmp_path, capsys):
     assert command.main(["plot", "--out", str(tmp_path / "new"), "--worlds", "18", "--json"]) == 0
     figures = printed_json(capsys)["figures"]
@@ -93,6 +101,7 @@ def test_plot_draws_every_figure(tmp_path, capsys):
     assert {path.name for path in (tmp_path / "new").iterdir()} == {name.rsplit("/", 1)[-1] for name in figures}
 
 
+@pytest.mark.usefixtures("_quick")
 def test_check_ends_well(capsys):
     assert command.main(["check", "--worlds", "18", "--search", "1"]) == 0
     out = capsys.readouterr().out
@@ -101,6 +110,7 @@ def test_check_ends_well(capsys):
     assert "the true return fell on 0 of them" in out
 
 
+@pytest.mark.usefixtures("_quick")
 def test_check_as_json(capsys):
     assert command.main(["check", "--worlds", "18", "--json"]) == 0
     found = printed_json(capsys)
@@ -109,6 +119,7 @@ def test_check_as_json(capsys):
     assert all(row["falls"] == 0 for row in found["admissions"])
 
 
+@pytest.mark.usefixtures("_quick")
 def test_check_fails_when_a_true_claim_does(capsys, monkeypatch):
     wrong = [
         replace(claim, sides=lambda x: (1 + 0 * x.discount, 0.0)) if claim.holds else claim for claim in checks.CLAIMS

@@ -31,7 +31,7 @@ def test_the_printed_objective_falls_by_half_its_charge_at_least(seed, allowance
 
 
 def test_printed_steps_over_random_worlds():
-    steps = checks.printed_steps(300, seed=0)
+    steps = checks.printed_steps(200, seed=0)
     assert steps.moved == 0
     assert 0 < steps.gain_over_charge <= 0.5
     assert steps.certified_sharper <= steps.moved_sharper
@@ -183,6 +183,6 @@ def test_confidence_radius_covers_the_truth():
 
 
 def test_from_data_alone_steps_are_rarer_and_still_never_lose():
-    known, unknown = checks.admissions(200, 3), checks.admissions(200, 3, "confidence")
+    known, unknown = checks.admissions(100, 3), checks.admissions(100, 3, "confidence")
     assert sum(row.steps for row in unknown) < sum(row.steps for row in known)
     assert all(row.falls == 0 for row in unknown)

@@ -62,19 +62,19 @@ def test_branched_return_is_the_sum_of_its_definition():
 
 
 @given(seeds)
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_laws_of_the_branched_return(seed):
     x = Exact(draw_stack(np.random.default_rng(seed), 8, 3, 2, 0.5))
     k = x.worlds.rollout_length
     # Branching into the same chain changes nothing, and an endless branch never meets π_D.
     np.testing.assert_allclose(x.branched(x.real_new, x.real_new, k), x.return_new, rtol=1e-9, atol=1e-9)
-    soon = x.discount < 0.9
-    endless = x.branched(x.real_old, x.model_new, np.full(8, 400))
+    soon = x.discount < 0.7
+    endless = x.branched(x.real_old, x.model_new, np.full(8, 80))
     np.testing.assert_allclose(endless[soon], x.model_return_new[soon], atol=1e-9)
 
 
 @given(seeds)
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_returns_agree_with_time(seed):
     x = Exact(draw_stack(np.random.default_rng(seed), 5, 4, 3, 0.5))
     distribution, total, power = x.worlds.mdp.start, np.zeros(5), np.ones(5)

@@ -2,20 +2,13 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from mbpo.errors import UsageError
 from mbpo.theory import bounds
 from mbpo.theory.arguments import Numbers
-
-if TYPE_CHECKING:
-    from mbpo.theory.checks import Admissions, PrintedSteps, Survey, Tally
-
-# Wide enough for the tables where the output is not a terminal.
-WIDTH = 160
 
 
 def main(argv: list[str]) -> int:
@@ -52,28 +45,14 @@ def check(options: argparse.Namespace) -> int:
         raise UsageError(f"--seed is {options.seed}; give a whole number of at least 0.")
     if options.search < 0:
         raise UsageError(f"--search is {options.search}; give a number of rounds, 0 for no search.")
-    from mbpo.theory import checks
+    from mbpo.theory import report
 
-    tallies = _with_progress(options.worlds, lambda tick: checks.check(options.worlds, options.seed, tick))
-    hardest = _search(options.search, options.seed)
-    survey = checks.survey(options.worlds, options.seed)
-    steps = checks.printed_steps(options.worlds, options.seed)
-    admissions = [
-        row for variant in checks.VARIANTS for row in checks.admissions(options.worlds, options.seed, *variant)
-    ]
-    # A confidence radius may fail, with the probability it names; known errors may not.
-    fell = any(row.falls for row in admissions if row.knowledge == "exact")
-    wrong = any(tally.failed for tally in tallies) or steps.moved > 0 or fell
+    found = report.compile_report(options.worlds, options.seed, options.search)
     if options.json:
-        print(json.dumps(_check_json(tallies, hardest, survey, steps, admissions, ok=not wrong)))
+        print(json.dumps(report.as_json(found)))
     else:
-        _print_tallies(tallies, hardest)
-        _print_survey(survey)
-        _print_counterexamples(tallies)
-        _print_steps(steps)
-        _print_admissions(admissions)
-        print("VIOLATED: a result failed in a form that is said to hold" if wrong else "all as expected")
-    return 1 if wrong else 0
+        report.show(found)
+    return 0 if found.ok else 1
 
 
 def plot(options: argparse.Namespace) -> int:
@@ -196,146 +175,3 @@ def _theorem(of: str, terms: dict[str, Numbers], sharper: Numbers) -> dict[str, 
 def _whole(value: Numbers) -> int | str:
     """A rollout length for print and JSON, which knows no infinity."""
     return "inf" if value == float("inf") else int(value)
-
-
-def _with_progress(total: int, work: Callable[[Callable[[int], None]], "list[Tally]"]) -> "list[Tally]":
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("worlds", total=total)
-        return work(lambda done: progress.update(task, completed=done))
-
-
-def _search(rounds: int, seed: int) -> list[float | None]:
-    """The least bound/gap that a search finds for every claim, None without one."""
-    import numpy as np
-
-    from mbpo.theory.adversary import hardest
-    from mbpo.theory.claims import CLAIMS
-
-    if not rounds:
-        return [None] * len(CLAIMS)
-    return [hardest(claim, np.random.default_rng(seed), 0.9, rounds)[0] for claim in CLAIMS]
-
-
-def _print_tallies(tallies: "list[Tally]", hardest: list[float | None]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=f"{tallies[0].worlds} random worlds a claim; bound/gap is 1 where a bound is exact")
-    for column in ("result", "form", "claim"):
-        table.add_column(column, no_wrap=column != "claim")
-    for column in ("violated", "least bound/gap", "median", "by search"):
-        table.add_column(column, justify="right")
-    table.add_column("verdict")
-    for tally, searched in zip(tallies, hardest, strict=True):
-        claim = tally.claim
-        verdict = ("VIOLATED" if tally.failed else "holds") if claim.holds else f"fails: {claim.counterexample}"
-        table.add_row(
-            claim.label,
-            claim.form,
-            claim.statement,
-            str(tally.violations),
-            f"{tally.tightest:.4g}",
-            f"{tally.quantiles[2]:.4g}",
-            "" if searched is None else f"{searched:.4g}",
-            verdict,
-        )
-    _console(Console).print(table)
-
-
-def _print_survey(survey: "Survey") -> None:
-    print(
-        f"The largest model error over time is known to 1e-9 in {survey.bracketed:.1%} of the worlds, to 0.01 in "
-        f"{survey.nearly_bracketed:.1%}.\nTheorem 4.1 exceeds the largest possible difference of returns in "
-        f"{survey.silent:.0%} of them, its sharper form in {survey.silent_sharper:.0%}.\n"
-    )
-
-
-def _print_counterexamples(tallies: "list[Tally]") -> None:
-    from mbpo.theory.checks import compare
-    from mbpo.theory.examples import counterexamples
-    from mbpo.theory.worlds import Exact
-
-    print("Forms that fail as printed, with a world that shows it:\n")
-    known = counterexamples()
-    for claim in (tally.claim for tally in tallies if not tally.claim.holds):
-        example = known[claim.counterexample]
-        gap, allowed = (side.item() for side in compare(claim, Exact(example.worlds)))
-        print(f"- {claim.label}, {claim.statement}: {gap:.4g} where at most {allowed:.4g} is allowed.")
-        print(f"  {example.name}: {example.story}\n")
-
-
-def _print_steps(steps: "PrintedSteps") -> None:
-    print(
-        f"Algorithm 1, argmax η̂ − C over all policies in {steps.worlds} worlds: the printed C leaves π_D in "
-        f"{steps.moved}, and the gain is at most {steps.gain_over_charge:.3f} of the charge; "
-        f"the sharper C leaves it in {steps.moved_sharper} and certifies an improvement in "
-        f"{steps.certified_sharper}.\n"
-    )
-
-
-def _print_admissions(admissions: "list[Admissions]") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from mbpo.theory.checks import DISCOUNTS, EPOCHS, TRANSITIONS, VARIANTS
-
-    table = Table(title=f"worlds that admit a step in the first epoch, and in {EPOCHS}, by the data of an epoch")
-    for column in ("model error", "over time", "γ", *(f"{transitions:,}" for transitions in TRANSITIONS)):
-        table.add_column(column, justify="right")
-    for variant in VARIANTS:
-        for discount in DISCOUNTS:
-            cells = [
-                f"{row.first:.0%} → {row.ever:.0%}"
-                for row in admissions
-                if (row.knowledge, row.over_time) == variant and row.discount == discount
-            ]
-            table.add_row(*variant, f"{discount:g}", *cells)
-    print("Algorithm 1 with the penalty of Lemma B.3, admitting only what is guaranteed to beat the old return:")
-    _console(Console).print(table)
-    worlds, steps, falls = (sum(getattr(row, name) for row in admissions) for name in ("worlds", "steps", "falls"))
-    print(f"{steps} admitted steps in {worlds} worlds; the true return fell on {falls} of them.\n")
-
-
-def _console(kind: Any) -> Any:
-    """A console as wide as the terminal, or as the tables where there is none."""
-    return kind() if sys.stdout.isatty() else kind(width=WIDTH)
-
-
-def _check_json(
-    tallies: "list[Tally]",
-    hardest: list[float | None],
-    survey: "Survey",
-    steps: "PrintedSteps",
-    admissions: "list[Admissions]",
-    ok: bool,
-) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    def finite(value: float) -> float | None:
-        return value if value < float("inf") else None
-
-    claims = [
-        {
-            "result": tally.claim.label,
-            "form": tally.claim.form,
-            "claim": tally.claim.statement,
-            "holds": tally.claim.holds,
-            "counterexample": tally.claim.counterexample or None,
-            "worlds": tally.worlds,
-            "violations": tally.violations,
-            "least_ratio": finite(tally.tightest),
-            "median_ratio": finite(tally.quantiles[2]),
-            "searched_ratio": None if searched is None else finite(searched),
-        }
-        for tally, searched in zip(tallies, hardest, strict=True)
-    ]
-    return {
-        "ok": ok,
-        "claims": claims,
-        "survey": asdict(survey),
-        "printed_steps": asdict(steps),
-        "admissions": [asdict(row) for row in admissions],
-    }
