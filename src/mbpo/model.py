@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from mbpo.distributions import HALF_LOG_TWO_PI
+from mbpo.errors import UsageError
 from mbpo.nets import MLP, init_mlp, truncated_normal
 from mbpo.optimizer import init_optimizer
 from mbpo.pytree import pytree
@@ -87,6 +88,7 @@ class Model:
 
     def init(self, spec: EnvSpec, key: Key[Array, ""]) -> Ensemble:
         """An ensemble before its first fit."""
+        self._check()
         inputs, outputs = spec.obs_size + spec.action_size, 1 + spec.obs_size
         sizes = (inputs, *self.hidden_sizes, 2 * outputs)
         initializers = [truncated_normal] * (len(sizes) - 1)
@@ -103,6 +105,16 @@ class Model:
             updates=jnp.int32(0),
             fits=jnp.int32(0),
         )
+
+    def _check(self) -> None:
+        """Refuses numbers that contradict each other."""
+        if len(self.weight_decay) != len(self.hidden_sizes) + 1:
+            raise UsageError(
+                f"The model's weight_decay has {len(self.weight_decay)} numbers for {len(self.hidden_sizes)} hidden "
+                "layers and an output layer; give one for each."
+            )
+        if not 1 <= self.elites <= self.members:
+            raise UsageError(f"{self.elites} elites of {self.members} members; give from 1 to all of them.")
 
 
 def target(rows: Transition) -> Float[Array, "*B D"]:
@@ -160,8 +172,7 @@ def imagine(
     rows, group = obs.shape[0], -(-obs.shape[0] // len(elites))
     order_key, noise_key = jax.random.split(key)
     order = jax.random.permutation(order_key, rows)
-    padded = jnp.concatenate([order, order[: group * len(elites) - rows]])
-    groups = padded.reshape(len(elites), group)
+    groups = jnp.resize(order, (len(elites), group))
     predictions = [
         predict(member, networks, scale, obs[index], action[index])
         for member, index in zip(elites, groups, strict=True)

@@ -63,6 +63,8 @@ class Progress:
     finished_returns: list[float] = field(default_factory=list[float])
     """Of the training episodes that ended since the last evaluation."""
     corrupt: int = 0
+    largest_reward: float = 0.0
+    """In absolute value, of all real steps."""
     metrics: dict[str, float | None] = field(default_factory=dict[str, float | None])
     """The algorithm's newest metrics."""
 
@@ -142,7 +144,7 @@ class Runner:
             progress.prepared = progress.step
         transition = self._collect()
         progress.step += 1
-        self.guard.see_reward(float(transition.reward))
+        progress.largest_reward = max(progress.largest_reward, abs(float(transition.reward)))
         self.state = algorithm.observe(self.state, transition, self)
         key = key_at(self.root, Purpose.UPDATE, progress.step)
         self.state, metrics = algorithm.update(self.state, progress.step, key, self)
@@ -204,7 +206,7 @@ class Runner:
     def _take_metrics(self, metrics: Mapping[str, float | None]) -> None:
         """Remembers what the next evaluation row will say, unless it shows that learning has diverged."""
         if metrics:
-            self.guard.check(self.progress.step, metrics)
+            self.guard.check(self.progress.step, metrics, self.progress.largest_reward)
             self.progress.metrics.update(metrics)
 
     # --- evaluation ---------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ class Algorithm(Protocol[State]):
         ...
 
     def prepare(self, state: State, step: int, key: Key[Array, ""], host: Host) -> State:
-        """What is due before real step `step + 1`. May raise `Interrupted`, leaving `state` valid."""
+        """What is due before real step `step + 1`. May consume `state`, or raise `Interrupted` and leave it valid."""
         ...
 
     def observe(self, state: State, transition: Transition, host: Host) -> State:

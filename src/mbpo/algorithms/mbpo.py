@@ -1,5 +1,6 @@
 """Model-Based Policy Optimization (Janner et al. 2019, Algorithm 2): short imagined rollouts from real states."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -9,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from mbpo.algorithms.sac import IMAGINED, SAC, SACState, choose, draw
 from mbpo.algorithms.sac import METRICS as SAC_METRICS
-from mbpo.algorithms.sac import SAC, SACState, choose, draw
 from mbpo.buffer import Buffer, init_buffer, insert
 from mbpo.errors import RunError
 from mbpo.model import Ensemble, Model, disagreement, elite_members, imagine
@@ -102,7 +103,8 @@ class MBPO:
 
     def init(self, spec: EnvSpec, steps: int, key: Key[Array, ""]) -> MBPOState:
         learned = self.termination == "learned" or spec.terminal is None
-        model_key, termination_key = jax.random.split(jax.random.fold_in(key, 1))
+        # Addresses 0 to 2 of the key are those of the actor and the critics.
+        model_key, termination_key = (jax.random.fold_in(key, address) for address in (3, 4))
         return MBPOState(
             self.sac.init(spec, steps, key),
             self.model.init(spec, model_key),
@@ -192,7 +194,7 @@ class MBPO:
 
     def _fit_termination(
         self, state: MBPOState, key: Key[Array, ""]
-    ) -> tuple[TerminationNetworks | None, dict[str, float]]:
+    ) -> tuple[TerminationNetworks | None, Mapping[str, float | None]]:
         if state.termination is None:
             return None, {}
         return self.termination_networks.fit(state.termination, state.sac.buffer, key)
@@ -239,7 +241,7 @@ class MBPO:
         """G batches (G, B), the real rows first in each."""
         updates, rows = self.sac.updates_per_step, self.sac.batch_size
         real = int(self.real_fraction * rows)
-        imagined = draw(state.imagined, jax.random.fold_in(key, 2), (updates, rows - real))
+        imagined = draw(state.imagined, jax.random.fold_in(key, IMAGINED), (updates, rows - real))
         if real == 0:
             return imagined
         return mix(draw(state.sac.buffer, key, (updates, real)), imagined)

@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from mbpo.distributions import DiagonalGaussian
+from mbpo.errors import UsageError
 from mbpo.losses import clipped_policy_loss, clipped_value_loss
 from mbpo.nets import MLP, init_mlp, orthogonal
 from mbpo.normalizer import RunningMoments, init_moments
@@ -37,6 +38,7 @@ class Moments:
     obs: RunningMoments
     returns: RunningMoments
     discounted_return: Float[Array, ""]
+    """Of the episode so far, γ to the newest reward's 0; 0 between episodes."""
 
 
 @pytree
@@ -100,6 +102,11 @@ class PPO:
         return METRICS
 
     def init(self, spec: EnvSpec, steps: int, key: Key[Array, ""]) -> PPOState:
+        if self.steps_per_update % self.batch_size != 0:
+            raise UsageError(
+                f"PPO's steps_per_update is {self.steps_per_update} and its batch_size {self.batch_size}; "
+                "take a batch_size that divides it."
+            )
         actor_key, critic_key = jax.random.split(key)
         hidden = [orthogonal(2.0**0.5)] * len(self.hidden_sizes)
         weights = Weights(
@@ -155,8 +162,10 @@ class PPO:
         the episodes that ended without a mark, because their last transition was corrupt and dropped.
         """
         starts = jnp.any(transition.obs != state.last_next_obs)
+        over = transition.terminated | transition.truncated
         before = state.moments.obs
-        after = before.add(transition.next_obs)
+        seen = jax.tree.map(lambda new, old: jnp.where(starts, new, old), before.add(transition.obs), before)
+        after = seen.add(transition.next_obs)
 
         running = jnp.where(starts, 0.0, self.discount * state.moments.discounted_return) + transition.reward
         returns = state.moments.returns.add(running)
@@ -173,7 +182,7 @@ class PPO:
         return PPOState(
             state.weights,
             state.optimizer,
-            Moments(after, returns, running),
+            Moments(after, returns, jnp.where(over, 0.0, running)),
             Rollout(rows, rollout.starts.at[rollout.length].set(starts), rollout.length + 1),
             transition.next_obs,
             state.updates,
@@ -213,7 +222,8 @@ class PPO:
         ).reshape(-1, self.batch_size)
         (weights, optimizer), metrics = jax.lax.scan(step, (weights, state.optimizer), order)
         metrics = jax.tree.map(jnp.mean, metrics) | {
-            "explained_variance": 1.0 - jnp.var(advantage) / jnp.var(advantage + value)
+            # Where all returns are alike there is nothing to explain, and nothing to divide by.
+            "explained_variance": 1.0 - jnp.var(advantage) / jnp.maximum(jnp.var(advantage + value), 1e-8)
         }
         rollout = Rollout(rows, state.rollout.starts, jnp.int32(0))
         updates = state.updates + order.shape[0]

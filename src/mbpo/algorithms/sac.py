@@ -17,6 +17,10 @@ from mbpo.pytree import pytree
 from mbpo.returns import td_target
 from mbpo.types import EnvSpec, Host, Metrics, Transition, blank_transition
 
+# Addresses below the key of an update. 0 and 1 are taken: `draw` splits the key itself in two, and splitting is
+# folding in 0 and 1.
+IMAGINED, NOISE = 2, 3
+
 METRICS = ("actor_loss", "critic_loss", "entropy", "q", "temperature")
 
 
@@ -126,7 +130,7 @@ class SAC:
         The noise of all updates is drawn at once, outside the scan: it is cheaper there.
         """
         shape = (2, *batches.action.shape)
-        noise = jax.random.normal(jax.random.fold_in(key, 1), shape)
+        noise = jax.random.normal(jax.random.fold_in(key, NOISE), shape)
         learner, metrics = jax.lax.scan(self._update_once, learner, (batches, noise[0], noise[1]))
         return learner, jax.tree.map(jnp.mean, metrics)
 
