@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from statistics import median
+from typing import Any
 
 from mbpo.errors import RunError
 
@@ -29,6 +30,16 @@ class Guard:
         self.max_entropy = action_size * math.log(2.0)
         self.max_reward = 0.0
         self._losses = {name: deque[float](maxlen=MEMORY) for name in SQUARED_LOSSES}
+
+    def remembered(self) -> dict[str, Any]:
+        """What it has seen, for a checkpoint: a resumed run must judge as the uninterrupted one."""
+        return {"max_reward": self.max_reward, "losses": {name: list(past) for name, past in self._losses.items()}}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """Takes up what `remembered` gave."""
+        self.max_reward = memory["max_reward"]
+        for name, past in self._losses.items():
+            past.extend(memory["losses"].get(name, ()))
 
     def see_reward(self, reward: float) -> None:
         self.max_reward = max(self.max_reward, abs(reward))

@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from mbpo.distributions import HALF_LOG_TWO_PI
+from mbpo.limits import COUNT, FRACTION, NATURAL, NOT_NEGATIVE, POSITIVE, PROPER_FRACTION, check_settings, require
 from mbpo.nets import MLP, init_mlp, truncated_normal
 from mbpo.optimizer import init_optimizer
 from mbpo.pytree import pytree
@@ -84,6 +85,33 @@ class Model:
     """A fit ends after more than this many epochs in a row without any member's improvement."""
     max_updates_per_fit: int | None = None
     """A budget of gradient steps for one fit; none in the paper."""
+
+    def __post_init__(self) -> None:
+        check_settings(
+            self,
+            members=COUNT,
+            elites=COUNT,
+            hidden_sizes=COUNT,
+            weight_decay=NOT_NEGATIVE,
+            learning_rate=POSITIVE,
+            batch_size=COUNT,
+            holdout_fraction=PROPER_FRACTION,
+            max_holdout=COUNT,
+            improvement=FRACTION,
+            patience=NATURAL,
+            max_updates_per_fit=COUNT,
+        )
+        require(
+            self.elites <= self.members,
+            f"elites of Model is {self.elites}, and there are {self.members} members",
+            "take fewer elites or more members",
+        )
+        layers = len(self.hidden_sizes) + 1
+        require(
+            len(self.weight_decay) == layers,
+            f"weight_decay of Model has {len(self.weight_decay)} entries, and its networks {layers} layers",
+            "give one for each hidden layer and one for the output",
+        )
 
     def init(self, spec: EnvSpec, key: Key[Array, ""]) -> Ensemble:
         """An ensemble before its first fit."""

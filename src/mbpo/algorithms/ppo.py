@@ -9,6 +9,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from mbpo.distributions import DiagonalGaussian
+from mbpo.limits import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, check_settings, require
 from mbpo.losses import clipped_policy_loss, clipped_value_loss
 from mbpo.nets import MLP, init_mlp, orthogonal
 from mbpo.normalizer import RunningMoments, init_moments
@@ -90,6 +91,28 @@ class PPO:
     """The gradient of all weights together is cut to this norm."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of policy and value (tanh)."""
+
+    def __post_init__(self) -> None:
+        check_settings(
+            self,
+            steps_per_update=COUNT,
+            passes=COUNT,
+            batch_size=COUNT,
+            anneal_steps=COUNT,
+            learning_rate=POSITIVE,
+            discount=FRACTION,
+            trace_decay=FRACTION,
+            clip=POSITIVE,
+            value_weight=NOT_NEGATIVE,
+            entropy_weight=NOT_NEGATIVE,
+            max_gradient_norm=POSITIVE,
+            hidden_sizes=COUNT,
+        )
+        require(
+            self.steps_per_update % self.batch_size == 0,
+            f"steps_per_update of PPO is {self.steps_per_update}, which batches of {self.batch_size} do not divide",
+            "make it a multiple of batch_size",
+        )
 
     @property
     def random_steps(self) -> int:
