@@ -2,13 +2,15 @@
 
 import json
 import os
+import signal
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from mbpo import __version__
-from mbpo.errors import RunError, UsageError, nearest
+from mbpo.errors import RunError, RunWarning, StoppedBySignal, UsageError, nearest
 
 if TYPE_CHECKING:
     from mbpo.experiment import Run
@@ -36,6 +38,7 @@ commands:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The program `mbpo`. Exits with 0, 1 (a run failed), 2 (bad usage), 130 or 143 (stopped by a signal)."""
+    warnings.showwarning = show_warning
     try:
         code = run_command(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
@@ -45,8 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except RunError as error:
         print(f"mbpo: {error}", file=sys.stderr)
         code = 1
+    except StoppedBySignal as stop:
+        print(f"mbpo: {stop}", file=sys.stderr)
+        code = 128 + stop.signal
     except KeyboardInterrupt:
-        code = 130
+        code = 128 + signal.SIGINT
     except BrokenPipeError:
         # Whoever read our output has left, as `head` does; nothing more can be said to them.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -73,7 +79,7 @@ def train(arguments: list[str]) -> int:
     from mbpo.command_lines import train_command
 
     command, algorithm = train_command(arguments)
-    from mbpo import experiment
+    from mbpo import config, experiment
 
     run = experiment.train(
         command.task,
@@ -86,7 +92,8 @@ def train(arguments: list[str]) -> int:
         episodes=command.episodes,
         env_module=command.env_module,
         sinks=command.sinks,
-        display=sys.stderr if command.json else sys.stdout,
+        display=stage(command.json),
+        command=config.typed_command(),
     )
     return report_training(run, command.json)
 
@@ -99,7 +106,7 @@ def resume(arguments: list[str]) -> int:
     from mbpo import experiment
 
     run = experiment.load(command.run, env_module=command.env_module)
-    run = run.resume(command.steps, sinks=command.sinks, display=sys.stderr if command.json else sys.stdout)
+    run.resume(command.steps, sinks=command.sinks, display=stage(command.json))
     return report_training(run, command.json)
 
 
@@ -180,9 +187,9 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
 
 def report_training(run: "Run", as_json: bool) -> int:
     """Says how a training ended; its exit code."""
-    rows = run.metrics
-    last = rows[-1] if rows else {}
     if as_json:
+        rows = run.metrics
+        last = rows[-1] if rows else {}
         summary = {
             "return_mean": last.get("eval/return"),
             "return_std": last.get("eval/return_std"),
@@ -191,7 +198,27 @@ def report_training(run: "Run", as_json: bool) -> int:
             "run": str(run.path),
         }
         print(json.dumps(summary))
-    return 128 + run.stopped_by if run.stopped_by else 0
+    return 0
+
+
+def stage(as_json: bool) -> TextIO:
+    """Where a person is shown what happens: standard output belongs to the answer alone, if that is JSON."""
+    return sys.stderr if as_json else sys.stdout
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Ours as a sentence, those of others as Python shows them."""
+    if issubclass(category, RunWarning):
+        print(f"mbpo: {message}", file=sys.stderr)
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=file or sys.stderr)
 
 
 def prepare_jax() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import re
+import typing
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass
@@ -12,8 +13,12 @@ from typing import Annotated, Any, Literal, TypeVar
 import tyro
 
 from mbpo.errors import UsageError, nearest
+from mbpo.limits import in_words
 
 Parsed = TypeVar("Parsed")
+
+OWNERS = ("mbpo", "ppo", "sac")
+"""The algorithms, whose names begin the flags of their hyper-parameters."""
 
 
 @dataclass(frozen=True)
@@ -140,18 +145,65 @@ def flag_value(arguments: Sequence[str], name: str, otherwise: str) -> str:
 
 
 def parse(kind: type[Parsed], arguments: Sequence[str], program: str) -> Parsed:
-    """The command of these arguments; bad ones are one sentence, and not a box of them."""
+    """The command of these arguments; what is wrong with bad ones is said in one sentence."""
     complaint = io.StringIO()
     try:
         with redirect_stderr(complaint):
-            command, unknown = tyro.cli(kind, args=list(arguments), prog=program, return_unknown_args=True)
+            command, unknown = tyro.cli(
+                kind,
+                args=list(arguments),
+                prog=program,
+                return_unknown_args=True,
+                config=(tyro.conf.FlagCreatePairsOff,),
+            )
     except SystemExit as exit:
         if exit.code in (0, None):
             raise
-        raise UsageError(f"{first_sentence(complaint.getvalue())}; see `{program} --help`.") from None
+        problem = explain(first_sentence(complaint.getvalue()), flags(kind), arguments, program)
+        raise UsageError(f"{problem}; see `{program} --help`.") from None
     if unknown:
-        raise UsageError(f"There is no option '{unknown[0]}'; {nearest(unknown[0], flags(kind))}")
+        raise UsageError(explain_unknown(unknown[0], flags(kind), program))
     return command
+
+
+def explain(complaint: str, known: dict[str, Any], arguments: Sequence[str], program: str) -> str:
+    """What tyro complains about, in our words where we have any."""
+    if missing := re.match(r"Missing from .*?: (\S+)", complaint):
+        return f"{program} needs {'a path' if missing[1] == 'PATH' else missing[1]}"
+    if refused := re.match(r"Error parsing ([\w.]+): (\w+) of \w+ (is .*)", complaint):
+        return f"--{refused[1]}.{refused[2].replace('_', '-')} {refused[3]}"
+    named = re.search(r"(--[\w.-]+)", complaint)
+    flag = named[1].replace("_", "-") if named else ""
+    if flag not in known:
+        return complaint
+    given = " ".join(values_of(flag, arguments))
+    said = f"is '{given}'" if given else "has no value"
+    return f"{flag} {said}; it must be {in_words(known[flag])}"
+
+
+def explain_unknown(argument: str, known: dict[str, Any], program: str) -> str:
+    """What is wrong with an argument that the command does not have."""
+    flag = argument.partition("=")[0]
+    owner = flag.removeprefix("--").partition(".")[0]
+    if not flag.startswith("-"):
+        return f"'{argument}' is one argument too many; see `{program} --help`."
+    if "." in flag and owner in OWNERS and not any(name.startswith(f"--{owner}.") for name in known):
+        return f"The option '{flag}' is one of --algorithm {owner}; choose that, or leave it out."
+    return f"There is no option '{flag}'; {nearest(flag, known)}"
+
+
+def values_of(flag: str, arguments: Sequence[str]) -> list[str]:
+    """What was given to a flag on the command line."""
+    given: list[str] = []
+    taking = False
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name.startswith("--"):
+            taking = name.replace("_", "-") == flag
+            given += [value] if taking and equals else []
+        elif taking:
+            given.append(argument)
+    return given
 
 
 def first_sentence(box: str) -> str:
@@ -165,11 +217,12 @@ def first_sentence(box: str) -> str:
     return " ".join(said).rstrip(".")
 
 
-def flags(kind: Any, prefix: str = "") -> list[str]:
-    """Every flag of a command, those of nested dataclasses too."""
-    known: list[str] = []
-    for field in dataclasses.fields(kind):
-        name = f"{prefix}{field.name.replace('_', '-')}"
-        nested = field.type if dataclasses.is_dataclass(field.type) else None
-        known += flags(nested, f"{name}.") if nested else [f"--{name}"]
+def flags(kind: Any, prefix: str = "") -> dict[str, Any]:
+    """Every flag of a command with its type, those of nested dataclasses too."""
+    known: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        if tyro.conf.Positional in getattr(hint, "__metadata__", ()):
+            continue
+        flag = f"{prefix}{name.replace('_', '-')}"
+        known |= flags(hint, f"{flag}.") if dataclasses.is_dataclass(hint) else {f"--{flag}": hint}
     return known

@@ -13,18 +13,37 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mbpo import __version__
 from mbpo.errors import UsageError
+from mbpo.limits import is_of
 
 FORMAT = 1
-RECORDED_VERSIONS = ("mbpo", "jax", "jaxlib", "numpy", "gymnasium", "mujoco")
+RECORDED_VERSIONS = ("jax", "jaxlib", "numpy", "gymnasium", "mujoco")
+
+CHECKED_ON_READING = {
+    "id": str,
+    "algorithm": str,
+    "task": str,
+    "seed": int,
+    "steps": int,
+    "evaluate_every": int,
+    "episodes": int,
+    "hyperparameters": dict,
+    "custom_environment": bool,
+}
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """`config.json`. `env_module` is {"path", "sha256"} of the user's module: a record, never imported from here."""
+    """`config.json`.
 
+    `env_module` is {"name", "path", "sha256"} of the user's module: a record, which nothing is imported for.
+    """
+
+    id: str
+    """Whose checkpoints are whose: a copy of a run keeps it, no other run has it."""
     algorithm: str
     task: str
     preset: str
@@ -55,6 +74,8 @@ class RunConfig:
         missing = known - data.keys()
         if missing:
             raise UsageError(f"{origin} lacks {', '.join(sorted(missing))}; it is not the config of a run.")
+        if wrong := [name for name, kind in CHECKED_ON_READING.items() if not is_of(data[name], kind)]:
+            raise UsageError(f"{origin} has {data[wrong[0]]!r} as {wrong[0]}; restore the file as the run wrote it.")
         return cls(**{name: data[name] for name in known})
 
 
@@ -83,7 +104,17 @@ def as_mapping(algorithm: Any) -> dict[str, Any]:
 
 
 def recorded_versions() -> dict[str, str]:
-    return {name: version(name) for name in RECORDED_VERSIONS} | {"python": platform.python_version()}
+    return {
+        "mbpo": __version__,
+        **{name: version(name) for name in RECORDED_VERSIONS},
+        "python": platform.python_version(),
+    }
+
+
+def changed_versions(recorded: Mapping[str, str]) -> list[str]:
+    """What is installed here in another version than the run was made with: "jax 0.10.2 → 0.11.0"."""
+    here = recorded_versions()
+    return [f"{name} {was} → {here[name]}" for name, was in recorded.items() if here.get(name, was) != was]
 
 
 def recorded_machine() -> dict[str, Any]:
@@ -101,17 +132,44 @@ def processor_name() -> str:
 
 
 def source_commit() -> str | None:
-    """The commit of the code that runs, '-dirty' behind it if it was changed; None outside a checkout."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    here = Path(__file__).parent
+    """The commit of the code that runs, '-dirty' behind it if it was changed; None outside a checkout.
+
+    An installed copy may lie inside a checkout of something else, which is not asked: it does not track this file.
+    """
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
+    return _git("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(*arguments: str) -> str | None:
+    """What git answers in this folder, None if it does not."""
     try:
-        found = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=5, check=False)
+        answer = subprocess.run(
+            ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=5, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return found.stdout.strip() or None
+    return answer.stdout.strip() if answer.returncode == 0 else None
 
 
-def command_line() -> str:
-    """The command that made this run, as it can be typed again."""
-    program, *arguments = sys.argv
-    return shlex.join([Path(program).name, *arguments])
+def typed_command() -> str:
+    """The command line that is running, as it can be typed again."""
+    return shlex.join(["mbpo", *sys.argv[1:]])
+
+
+def python_call(name: str, *arguments: Any, **keywords: Any) -> str:
+    """The call that is running, as it can be written again; keywords that are None or empty are left out."""
+    told = [_said(argument) for argument in arguments]
+    told += [f"{key}={_said(value)}" for key, value in keywords.items() if value not in (None, ())]
+    return f"mbpo.{name}({', '.join(told)})"
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, Path):
+        return repr(str(value))
+    return function_name(value) if callable(value) and not dataclasses.is_dataclass(value) else repr(value)
+
+
+def function_name(function: Any) -> str:
+    """A name for what only a function of the user's makes."""
+    return getattr(function, "__name__", type(function).__name__)

@@ -43,6 +43,7 @@ def evaluate(environments: Sequence[Environment], act: Act, seeds: Sequence[int]
     obs = np.stack([env.reset(seed) for env, seed in zip(environments, seeds, strict=True)])
     first_obs = obs.copy()
     returns, discounted, lengths = np.zeros(len(seeds)), np.zeros(len(seeds)), np.zeros(len(seeds), int)
+    longest = [env.spec.time_limit or MAX_STEPS for env in environments]
     alive, corrupt = list(range(len(seeds))), 0
     while alive:
         actions = act(obs)
@@ -54,6 +55,6 @@ def evaluate(environments: Sequence[Environment], act: Act, seeds: Sequence[int]
                 returns[i] += outcome.reward
                 discounted[i] += discount ** lengths[i] * outcome.reward
                 lengths[i] += 1
-            if outcome.corrupt or outcome.terminated or outcome.truncated or lengths[i] == MAX_STEPS:
+            if outcome.corrupt or outcome.terminated or outcome.truncated or lengths[i] == longest[i]:
                 alive.remove(i)
     return Evaluation(tuple(returns.tolist()), tuple(discounted.tolist()), tuple(lengths.tolist()), first_obs, corrupt)

@@ -1,9 +1,11 @@
 """Runs from Python: train, load, resume, predict, evaluate. The command line calls nothing else."""
 
 import dataclasses
+import re
 import shutil
-import signal
 import sys
+import uuid
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property, partial
@@ -14,32 +16,25 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mbpo import checkpoint, words
+from mbpo import checkpoint, config, words
 from mbpo.addresses import Purpose, key_at, seed_at
 from mbpo.algorithms import ALGORITHMS
-from mbpo.config import (
-    RunConfig,
-    as_mapping,
-    command_line,
-    from_mapping,
-    recorded_machine,
-    recorded_versions,
-    source_commit,
-)
-from mbpo.display import open_display
+from mbpo.config import RunConfig
+from mbpo.display import Display, open_display
 from mbpo.envs.adapter import EnvFactory, Environment, open_environment
 from mbpo.envs.tasks import Task, find_task
-from mbpo.envs.user_module import import_module_or_file
-from mbpo.errors import UsageError
-from mbpo.evaluate import Evaluation, evaluate
-from mbpo.figures.curves import plot_run
+from mbpo.envs.user_module import ModuleRecord, import_module_or_file
+from mbpo.errors import RunWarning, StoppedBySignal, UsageError
+from mbpo.evaluate import MAX_STEPS, Evaluation, evaluate
 from mbpo.memory import check_memory
 from mbpo.presets import Preset, find_preset
-from mbpo.run_folder import RunFolder
+from mbpo.run_folder import CONFIG, RunFolder
 from mbpo.runner import Callback, Plan, Runner
 from mbpo.sinks import check_sinks, open_sinks
 from mbpo.state_arrays import restore_state
 from mbpo.types import Algorithm
+
+LARGEST_SEED = 2**32 - 1
 
 
 def train(
@@ -55,69 +50,108 @@ def train(
     env_module: str | Path | None = None,
     callback: Callback | None = None,
     sinks: Sequence[str] = (),
-    display: TextIO | None = sys.stdout,
+    display: TextIO | bool | None = True,
+    command: str | None = None,
 ) -> "Run":
     """A finished run of `algorithm` on `task`, in the folder `out` (by default `runs/<algorithm>-<task>-<seed>`).
 
     `task` is one of the six tasks, any Gymnasium id with Box spaces, or a function that makes an environment;
     `env_module` is a file or module to import first, which may register the id. `algorithm` is a name, which takes
     the task's preset, or an instance with hyper-parameters of your own: `train("Hopper", mbpo.SAC(discount=0.98))`.
-    `callback` is called with the row of every evaluation and stops the run by returning True. `display` is where a
-    person is shown what happens; None shows nothing.
+    `steps` and `evaluate_every` are by default the preset's. `callback` is called with the row of every evaluation
+    and stops the run by returning True. `display` is where a person is shown what happens: True for standard output,
+    False for nowhere, or a stream. `command` is what the run folder records as its origin, by default this call.
+
+    Ctrl-C and SIGTERM save the run and then raise `StoppedBySignal`, a KeyboardInterrupt; `load(out).resume()` goes on.
     """
     check_sinks(sinks)
+    check_callback(callback)
     module = import_module_or_file(str(env_module)) if env_module is not None else None
     source = find_task(task) if isinstance(task, str) else task
-    named = source if isinstance(source, Task) else Task(name=factory_name(source), env_id="")
+    named = source if isinstance(source, Task) else Task(name=config.function_name(source), env_id="")
     name, chosen = choose_algorithm(algorithm, named, preset)
-    config = RunConfig(
+    path = Path(out) if out is not None else Path("runs") / folder_name(name, named.name, seed)
+    run_config = RunConfig(
+        id=uuid.uuid4().hex,
         algorithm=name,
         task=named.name,
         preset=preset,
-        seed=seed,
-        steps=chosen.steps if steps is None else steps,
-        evaluate_every=chosen.evaluate_every if evaluate_every is None else evaluate_every,
-        episodes=episodes,
-        hyperparameters=as_mapping(chosen.algorithm),
-        env_module={"path": module.path, "sha256": module.sha256} if module else None,
+        seed=whole_number("seed", seed, 0, LARGEST_SEED),
+        steps=whole_number("steps", chosen.steps if steps is None else steps, 1),
+        evaluate_every=whole_number(
+            "evaluate_every", chosen.evaluate_every if evaluate_every is None else evaluate_every, 1
+        ),
+        episodes=whole_number("episodes", episodes, 1),
+        hyperparameters=config.as_mapping(chosen.algorithm),
+        env_module=dataclasses.asdict(module) if module else None,
         custom_environment=not isinstance(task, str),
-        command=command_line(),
-        commit=source_commit(),
-        versions=recorded_versions(),
-        machine=recorded_machine(),
+        command=command
+        or config.python_call(
+            "train",
+            task,
+            algorithm,
+            steps=steps,
+            seed=seed,
+            out=out,
+            preset=preset,
+            evaluate_every=evaluate_every,
+            episodes=episodes,
+            env_module=env_module,
+        ),
+        commit=config.source_commit(),
+        versions=config.recorded_versions(),
+        machine=config.recorded_machine(),
     )
-    check_config(config)
-    path = Path(out) if out is not None else Path("runs") / f"{name}-{named.name}-{seed}"
-    run = Run(path, config, source)
-    with ExitStack() as stack:
-        environments = open_environments(stack, source, 1 + episodes)
-        facts = run.check_plan(environments[0])
-        run.go(RunFolder.create(path, config.to_json()), environments, facts, callback, sinks, display)
+    run = Run(path, run_config, source)
+    run.start(Session(callback, sinks, display))
     return run
 
 
 def load(path: str | Path, *, env: EnvFactory | None = None, env_module: str | Path | None = None) -> "Run":
     """The run in a folder. One on an environment of the user's own needs that environment again."""
     path = Path(path)
-    config = RunConfig.from_json(RunFolder.open(path).config, path / "config.json")
-    return Run(path, config, find_source(path, config, env, env_module))
+    run_config = RunConfig.from_json(RunFolder.open(path).config, path / CONFIG)
+    if run_config.algorithm not in ALGORITHMS:
+        raise UsageError(f"{path} was made by the algorithm '{run_config.algorithm}', which this mbpo does not have.")
+    return Run(path, run_config, find_source(path, run_config, env, env_module))
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """How one session of a run is watched."""
+
+    callback: Callback | None
+    sinks: Sequence[str]
+    stream: TextIO | bool | None
+
+    def open_display(self) -> Display:
+        if isinstance(self.stream, bool):
+            return open_display(sys.stdout if self.stream else None)
+        return open_display(self.stream)
 
 
 class Run:
     """A run folder, and the agent that its newest checkpoint holds."""
 
-    def __init__(self, path: Path, config: RunConfig, source: Task | EnvFactory) -> None:
+    def __init__(self, path: Path, run_config: RunConfig, source: Task | EnvFactory) -> None:
+        """Made by `train` and `load`."""
         self.path = path
-        self.config = config
+        self.config = run_config
         self._source = source
         self._draws = 0
-        self.stopped_by: signal.Signals | None = None
-        """The signal that stopped the last `train` or `resume`, if one did."""
+
+    def __repr__(self) -> str:
+        return f"<Run '{self.path}': {self.config.algorithm} on {self.config.task}, {self.config.steps:,} steps>"
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The rows of `metrics.jsonl`, one an evaluation."""
         return RunFolder.open(self.path).read("metrics")
+
+    @cached_property
+    def algorithm(self) -> Algorithm[Any]:
+        """The algorithm with the hyper-parameters of the run."""
+        return config.from_mapping(ALGORITHMS[self.config.algorithm], self.config.hyperparameters)
 
     def predict(self, obs: Any, deterministic: bool = True) -> np.ndarray:
         """The action, in the environment's own units, for one observation or a batch of them."""
@@ -130,17 +164,22 @@ class Run:
             )
         self._draws += 1
         key = key_at(jax.random.key(self.config.seed), Purpose.PREDICTION, self._draws)
-        action = self._algorithm.act(self._state, jnp.asarray(rows), key, explore=not deterministic)
+        action = self.algorithm.act(self._state, jnp.asarray(rows), key, explore=not deterministic)
         return self._environment.to_box(np.asarray(action))
 
     def evaluate(self, episodes: int = 10, seed: int = 0) -> Evaluation:
         """The returns of whole deterministic episodes in fresh environments."""
-        if episodes < 1:
-            raise UsageError(f"An evaluation of {episodes} episodes says nothing; ask for at least 1.")
+        whole_number("episodes", episodes, 1)
+        whole_number("seed", seed, 0)
         seeds = [seed_at(seed, Purpose.PREDICTION, i) for i in range(episodes)]
+        state, unused = self._state, jax.random.key(0)
+
+        def act(obs: np.ndarray) -> np.ndarray:
+            return np.asarray(self.algorithm.act(state, jnp.asarray(obs), unused, explore=False))
+
         with ExitStack() as stack:
             environments = open_environments(stack, self._source, episodes)
-            return evaluate(environments, self._act, seeds, self._algorithm.discount)
+            return evaluate(environments, act, seeds, self.algorithm.discount)
 
     def resume(
         self,
@@ -148,75 +187,118 @@ class Run:
         *,
         callback: Callback | None = None,
         sinks: Sequence[str] = (),
-        display: TextIO | None = sys.stdout,
+        display: TextIO | bool | None = True,
     ) -> "Run":
-        """The run after going on from its newest checkpoint to `steps` (its new total; by default the old one)."""
+        """This run, after going on from its newest checkpoint to `steps` (its new total; by default the old one)."""
         check_sinks(sinks)
-        if steps is not None and steps < self.config.steps:
+        check_callback(callback)
+        total = self.config.steps if steps is None else whole_number("steps", steps, 1)
+        if total < self.config.steps:
             raise UsageError(
-                f"{self.path} was to have {self.config.steps:,} steps and cannot be cut to {steps:,}; "
+                f"{self.path} was to have {self.config.steps:,} steps and cannot be cut to {total:,}; "
                 "the number given to resume is the new total."
             )
-        folder = RunFolder.open(self.path)
-        run = Run(self.path, dataclasses.replace(self.config, steps=steps or self.config.steps), self._source)
-        with ExitStack() as stack:
-            environments = open_environments(stack, self._source, 1 + self.config.episodes)
-            facts = run.check_plan(environments[0])
-            run.go(folder, environments, facts, callback, sinks, display)
-        return run
+        further = Run(self.path, dataclasses.replace(self.config, steps=total), self._source)
+        try:
+            further.go_on(Session(callback, sinks, display))
+        finally:
+            self.config = RunConfig.from_json(RunFolder.open(self.path).config, self.path / CONFIG)
+            self.__dict__.pop("_state", None)  # of the checkpoint before
+        return self
 
     def save(self, path: str | Path) -> Path:
         """Copies the run (its config, series and checkpoints) to a new folder, which `mbpo.load` reads."""
         path = Path(path)
         if path.exists():
-            raise UsageError(f"{path} exists already; choose another place to save the run to.")
-        shutil.copytree(self.path, path, ignore=shutil.ignore_patterns("*.lock", ".*", "*.aside"))
+            raise UsageError(f"'{path}' exists already; choose another place to save the run to.")
+        shutil.copytree(self.path, path, ignore=shutil.ignore_patterns("*.lock", ".*"))
         return path
 
-    def check_plan(self, environment: Environment) -> list[str]:
+    # --- one session ------------------------------------------------------------------------------------------------
+
+    def start(self, session: Session) -> None:
+        """Makes the folder, when everything that can be refused has been, and trains."""
+        with ExitStack() as stack:
+            environments = open_environments(stack, self._source, 1 + self.config.episodes)
+            facts = self._plan(environments[0])
+            self._go(RunFolder.create(self.path, self.config.to_json()), environments, facts, session)
+
+    def go_on(self, session: Session) -> None:
+        """Trains from the newest checkpoint on."""
+        folder = RunFolder.open(self.path)
+        with ExitStack() as stack:
+            environments = open_environments(stack, self._source, 1 + self.config.episodes)
+            facts = [*self._plan(environments[0]), *version_facts(self.config)]
+            self._go(folder, environments, facts, session)
+
+    def _plan(self, environment: Environment) -> list[str]:
         """Sentences on what the run will need; refused where the machine or its disk has less."""
-        init = partial(self._algorithm.init, environment.spec, self.config.steps)
-        state = jax.eval_shape(init, jax.random.key(0))
+        state = self._template(environment)
         memory, size = check_memory(state), checkpoint.checkpoint_bytes(state)
         checkpoint.ensure_room(self.path / "checkpoints", size)
-        config = self.config
-        task = f"{config.steps:,} steps of {config.task} with {config.algorithm}, seed {config.seed}, into {self.path}"
-        return [
-            task,
+        facts = [
+            f"{self.config.steps:,} steps into {self.path}",
             f"memory for the state {words.size(memory)}, a checkpoint at most {words.size(size)}",
         ]
+        if environment.spec.time_limit is None:
+            facts.append(f"no time limit is known: an evaluated episode is cut after {MAX_STEPS:,} steps")
+        return facts
 
-    def go(
-        self,
-        folder: RunFolder,
-        environments: Sequence[Environment],
-        facts: Sequence[str],
-        callback: Callback | None,
-        sinks: Sequence[str],
-        stream: TextIO | None,
+    def _template(self, environment: Environment) -> Any:
+        """The shapes of the state. Nothing is allocated."""
+        init = partial(self.algorithm.init, environment.spec, self.config.steps)
+        return jax.eval_shape(init, jax.random.key(0))
+
+    def _go(
+        self, folder: RunFolder, environments: Sequence[Environment], facts: Sequence[str], session: Session
     ) -> None:
         """Trains to the end or a signal, under the folder's lock."""
-        config = self.config
+        run_config = self.config
         with folder.lock(), ExitStack() as stack:
-            if folder.config != config.to_json():
-                folder.write_config(config.to_json())
-            display = open_display(stream)
+            if folder.config != run_config.to_json():
+                folder.write_config(run_config.to_json())
+            display = session.open_display()
             stack.callback(display.stop)
-            opened = open_sinks(sinks, self.path, config.to_json(), report=display.message)
-            for sink in opened:
-                stack.enter_context(closing(sink))
-            title = f"{config.algorithm} on {config.task}, seed {config.seed}"
-            plan = Plan(config.seed, config.steps, config.evaluate_every, title, facts)
-            runner = Runner(self._algorithm, environments[0], environments[1:], folder, plan, display, opened, callback)
-            self.stopped_by = runner.run()
-            if self.metrics:
-                plot_run(self.path, self.path / "curve.png")
-            if self.stopped_by:
-                display.stop(f"Stopped by {self.stopped_by.name}; go on with: mbpo resume {self.path}")
+            runner = Runner(
+                self.algorithm,
+                environments[0],
+                environments[1:],
+                folder,
+                Plan(
+                    run_config.id,
+                    run_config.seed,
+                    run_config.steps,
+                    run_config.evaluate_every,
+                    f"{run_config.algorithm} on {run_config.task}, seed {run_config.seed}",
+                    facts,
+                ),
+                display,
+                lambda step: open_sinks(
+                    session.sinks, self.path, run_config.to_json(), report=display.message, step=step
+                ),
+                session.callback,
+            )
+            stopped_by = runner.run()
+            if stopped_by is None:
+                self._draw_curve(display)
+        if stopped_by is not None:
+            raise StoppedBySignal(stopped_by, f"`mbpo resume {self.path}`")
 
-    @cached_property
-    def _algorithm(self) -> Algorithm[Any]:
-        return from_mapping(ALGORITHMS[self.config.algorithm], self.config.hyperparameters)
+    def _draw_curve(self, display: Display) -> None:
+        """`curve.png`. The run is complete without it, so that no failure here is the run's."""
+        if not self.metrics:
+            return
+        picture = self.path / "curve.png"
+        try:
+            from mbpo.figures.curves import plot_run
+
+            plot_run(self.path, picture)
+        except Exception as error:
+            display.stop(f"{picture} could not be drawn ({type(error).__name__}: {error}); the run is complete.")
+        else:
+            display.stop(f"The learning curve is in {picture}.")
+
+    # --- the agent --------------------------------------------------------------------------------------------------
 
     @cached_property
     def _environment(self) -> Environment:
@@ -224,41 +306,42 @@ class Run:
 
     @cached_property
     def _state(self) -> Any:
-        loaded = checkpoint.load_newest(self.path / "checkpoints")
+        template = self._template(self._environment)
+        loaded = checkpoint.load_newest(self.path / "checkpoints", template, self.config.id)
         if loaded is None:
             raise UsageError(f"{self.path} has no checkpoint yet; go on with `mbpo resume {self.path}` first.")
-        init = partial(self._algorithm.init, self._environment.spec, self.config.steps)
-        return restore_state(jax.eval_shape(init, jax.random.key(0)), loaded.state)
-
-    def _act(self, obs: np.ndarray) -> np.ndarray:
-        key = jax.random.key(0)
-        return np.asarray(self._algorithm.act(self._state, jnp.asarray(obs), key, explore=False))
+        for problem in loaded.skipped:
+            warnings.warn(problem, RunWarning, stacklevel=3)
+        return restore_state(template, loaded.state)
 
 
 def find_source(
-    path: Path, config: RunConfig, env: EnvFactory | None, env_module: str | Path | None
+    path: Path, run_config: RunConfig, env: EnvFactory | None, env_module: str | Path | None
 ) -> Task | EnvFactory:
     """The environment of a run that exists. Nothing is imported because a folder says so: the user names it again."""
     if env is not None:
         return env
-    if config.custom_environment:
+    if run_config.custom_environment:
         raise UsageError(
-            f"{path} was trained on an environment given as a function ({config.task}); "
-            "give it again: mbpo.load(path, env=function)."
+            f"{path} was trained on an environment given as a function ({run_config.task}); "
+            "give it again in Python: mbpo.load(path, env=function)."
         )
+    recorded = ModuleRecord(**run_config.env_module) if run_config.env_module else None
     if env_module is not None:
-        import_module_or_file(str(env_module))
-    elif config.env_module is not None:
+        module = import_module_or_file(str(env_module))
+        if recorded and recorded.sha256 != module.sha256:
+            warnings.warn(
+                f"{module.path} is not the file that {path} was trained with (SHA-256 {module.sha256[:12]}... instead "
+                f"of {recorded.sha256[:12]}...); if its environment behaves otherwise, so will the agent.",
+                RunWarning,
+                stacklevel=3,
+            )
+    elif recorded:
         raise UsageError(
-            f"{path} needs its environment module; add --env-module {config.env_module['path']} (in Python, "
-            f"env_module=...), the file whose SHA-256 was {config.env_module['sha256'][:12]}... when it was trained."
+            f"{path} needs its environment module; add --env-module {recorded.name} (in Python, env_module=...), "
+            f"which was {recorded.path} when the run was made."
         )
-    return find_task(config.task)
-
-
-def factory_name(factory: EnvFactory) -> str:
-    """A name for an environment that only its function makes."""
-    return getattr(factory, "__name__", type(factory).__name__)
+    return find_task(run_config.task)
 
 
 def choose_algorithm(algorithm: str | Algorithm[Any], task: Task, variant: str) -> tuple[str, Preset]:
@@ -271,12 +354,29 @@ def choose_algorithm(algorithm: str | Algorithm[Any], task: Task, variant: str) 
     raise UsageError(f"{algorithm!r} is no algorithm of mbpo; take a name or an instance of: {', '.join(ALGORITHMS)}.")
 
 
-def check_config(config: RunConfig) -> None:
-    """Refuses numbers that no run can have."""
-    for name, least in (("steps", 1), ("evaluate_every", 1), ("episodes", 1), ("seed", 0)):
-        number = getattr(config, name)
-        if number < least:
-            raise UsageError(f"--{name.replace('_', '-')} is {number}; it must be at least {least}.")
+def check_callback(callback: Any) -> None:
+    if callback is not None and not callable(callback):
+        raise UsageError(f"callback is {callback!r}; give a function of an evaluation's row.")
+
+
+def whole_number(name: str, value: Any, least: int, most: float = float("inf")) -> int:
+    """The value, if it is a whole number in this range; those of NumPy are."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and least <= value <= most:
+        return int(value)
+    bounds = f"at least {least}" if most == float("inf") else f"between {least} and {most:,}"
+    raise UsageError(f"{name} is {value!r}; it must be a whole number, {bounds}.")
+
+
+def folder_name(algorithm: str, task: str, seed: int) -> str:
+    """The default folder of a run: of letters that every file system takes."""
+    return re.sub(r"[^\w.-]+", "-", f"{algorithm}-{task}-{seed}")
+
+
+def version_facts(run_config: RunConfig) -> list[str]:
+    changed = config.changed_versions(run_config.versions)
+    if not changed:
+        return []
+    return [f"made with other versions ({', '.join(changed)}), so numbers may differ in their last digits from here on"]
 
 
 def open_environments(stack: ExitStack, source: Task | EnvFactory, count: int) -> list[Environment]:

@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from statistics import median
+from typing import Any
 
 from mbpo.errors import RunError
 
@@ -35,6 +36,15 @@ class Guard:
         self.horizon = 1.0 / (1.0 - discount) if discount < 1.0 else math.inf
         self.max_entropy = action_size * math.log(2.0)
         self._losses = {name: deque[float](maxlen=MEMORY) for name in SQUARED_LOSSES}
+
+    def remembered(self) -> dict[str, Any]:
+        """What it has seen, for a checkpoint: a resumed run must judge as the uninterrupted one."""
+        return {name: list(past) for name, past in self._losses.items()}
+
+    def remember(self, memory: Mapping[str, Any]) -> None:
+        """Takes up what `remembered` gave."""
+        for name, past in self._losses.items():
+            past.extend(memory.get(name, ()))
 
     def check(self, step: int, metrics: Mapping[str, float | None], largest_reward: float) -> None:
         """Raises `DivergedError` with the likely cause. `largest_reward` is the largest |reward| of the run so far."""

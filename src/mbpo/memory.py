@@ -1,6 +1,9 @@
-"""What a run will need, before anything is allocated."""
+"""What a run will need, before anything is allocated, and what it has needed."""
 
 import os
+import resource
+import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -10,6 +13,9 @@ from mbpo.errors import UsageError
 HEADROOM = 1.25
 """A run needs its state, and then some: temporary arrays, the program itself."""
 
+CONTAINER_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+"""Where Linux says how much a container may have; "max" where it may have all."""
+
 
 def tree_bytes(tree: Any) -> int:
     """The bytes of all arrays (or shapes from `jax.eval_shape`) of a tree."""
@@ -17,11 +23,12 @@ def tree_bytes(tree: Any) -> int:
 
 
 def machine_bytes() -> int:
-    """The memory of the device that computes: the accelerator's, or the machine's."""
+    """The memory of the device that computes: the accelerator's, or the machine's, or what a container has of it."""
     stats = jax.devices()[0].memory_stats() if jax.default_backend() != "cpu" else None
     if stats and "bytes_limit" in stats:
         return int(stats["bytes_limit"])
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    said = [path.read_text().strip() for path in CONTAINER_LIMITS if path.is_file()]
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *(int(s) for s in said if s.isdigit())])
 
 
 def check_memory(state: Any) -> int:
@@ -34,3 +41,15 @@ def check_memory(state: Any) -> int:
             "--mbpo.rollouts-per-step), or a smaller buffer."
         )
     return needed
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held at a time."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not `ru_maxrss`, which Linux hands down from the program that started this one.
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Float, Int, Key
 
 from mbpo.distributions import HALF_LOG_TWO_PI
-from mbpo.errors import UsageError
+from mbpo.limits import COUNT, FRACTION, NATURAL, NOT_NEGATIVE, POSITIVE, PROPER_FRACTION, check_settings, require
 from mbpo.nets import MLP, init_mlp, truncated_normal
 from mbpo.optimizer import init_optimizer
 from mbpo.pytree import pytree
@@ -86,9 +86,35 @@ class Model:
     max_updates_per_fit: int | None = None
     """A budget of gradient steps for one fit; none in the paper."""
 
+    def __post_init__(self) -> None:
+        check_settings(
+            self,
+            members=COUNT,
+            elites=COUNT,
+            hidden_sizes=COUNT,
+            weight_decay=NOT_NEGATIVE,
+            learning_rate=POSITIVE,
+            batch_size=COUNT,
+            holdout_fraction=PROPER_FRACTION,
+            max_holdout=COUNT,
+            improvement=FRACTION,
+            patience=NATURAL,
+            max_updates_per_fit=COUNT,
+        )
+        require(
+            self.elites <= self.members,
+            f"elites of Model is {self.elites}, and there are {self.members} members",
+            "take fewer elites or more members",
+        )
+        layers = len(self.hidden_sizes) + 1
+        require(
+            len(self.weight_decay) == layers,
+            f"weight_decay of Model has {len(self.weight_decay)} entries, and its networks {layers} layers",
+            "give one for each hidden layer and one for the output",
+        )
+
     def init(self, spec: EnvSpec, key: Key[Array, ""]) -> Ensemble:
         """An ensemble before its first fit."""
-        self._check()
         inputs, outputs = spec.obs_size + spec.action_size, 1 + spec.obs_size
         sizes = (inputs, *self.hidden_sizes, 2 * outputs)
         initializers = [truncated_normal] * (len(sizes) - 1)
@@ -105,16 +131,6 @@ class Model:
             updates=jnp.int32(0),
             fits=jnp.int32(0),
         )
-
-    def _check(self) -> None:
-        """Refuses numbers that contradict each other."""
-        if len(self.weight_decay) != len(self.hidden_sizes) + 1:
-            raise UsageError(
-                f"The model's weight_decay has {len(self.weight_decay)} numbers for {len(self.hidden_sizes)} hidden "
-                "layers and an output layer; give one for each."
-            )
-        if not 1 <= self.elites <= self.members:
-            raise UsageError(f"{self.elites} elites of {self.members} members; give from 1 to all of them.")
 
 
 def target(rows: Transition) -> Float[Array, "*B D"]:

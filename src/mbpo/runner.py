@@ -3,6 +3,7 @@
 import dataclasses
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +23,7 @@ from mbpo.envs.faults import EnvironmentFault
 from mbpo.errors import RunError
 from mbpo.evaluate import Evaluation, evaluate
 from mbpo.guards import Guard
+from mbpo.memory import peak_bytes
 from mbpo.run_folder import RunFolder
 from mbpo.signals import StopSignals
 from mbpo.sinks import Sink
@@ -31,6 +33,7 @@ from mbpo.types import Algorithm, Interrupted, Transition
 Row = dict[str, Any]
 Callback = Callable[[Row], bool | None]
 """Called with every evaluation's row; True stops the run."""
+OpenSinks = Callable[[int], Sequence[Sink]]
 
 MAX_CORRUPT_IN_A_ROW = 100
 
@@ -39,6 +42,8 @@ MAX_CORRUPT_IN_A_ROW = 100
 class Plan:
     """What a run is to do, apart from its algorithm and environment."""
 
+    run: str
+    """Whose checkpoints these are."""
     seed: int
     steps: int
     evaluate_every: int
@@ -68,9 +73,17 @@ class Progress:
     metrics: dict[str, float | None] = field(default_factory=dict[str, float | None])
     """The algorithm's newest metrics."""
 
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """Equal where nothing happened in between."""
+        return self.step, self.prepared, self.evaluated
+
 
 class Runner:
-    """One session of a run: from its newest checkpoint, or from nothing, to its last step or a signal."""
+    """One session of a run: from its newest checkpoint, or from nothing, to its last step, a signal or a callback.
+
+    `open_sinks` is called with the step at which the session begins; the runner closes what it returns.
+    """
 
     def __init__(
         self,
@@ -80,7 +93,7 @@ class Runner:
         folder: RunFolder,
         plan: Plan,
         display: Display,
-        sinks: Sequence[Sink] = (),
+        open_sinks: OpenSinks = lambda _step: (),
         callback: Callback | None = None,
     ) -> None:
         self.algorithm = algorithm
@@ -89,13 +102,14 @@ class Runner:
         self.folder = folder
         self.plan = plan
         self.display = display
-        self.sinks = sinks
+        self.open_sinks = open_sinks
+        self.sinks: Sequence[Sink] = ()
         self.callback = callback
         self.clock = Clock()
         self.guard = Guard(algorithm.discount, environment.spec.action_size)
         self.signals = StopSignals()
         self.saves = checkpoint.SaveSchedule()
-        self._saved_step = -1
+        self._saved: tuple[int, ...] = ()
         self.root = jax.random.key(plan.seed)
         self.progress = Progress()
         self.state: Any = None
@@ -106,34 +120,35 @@ class Runner:
     def run(self) -> signal.Signals | None:
         """Runs to the end; the signal that stopped it before, if one did. Everything done is saved.
 
-        A fault of the environment is saved too, and raised; after a divergence the last good checkpoint stays.
+        A fault of the environment, or of the callback, is raised when everything before it has been saved. After a
+        divergence nothing is: the last good checkpoint stays.
         """
-        with self.signals:
+        with self.signals, ExitStack() as stack:
             self._begin()
+            self.sinks = [stack.enter_context(closing(sink)) for sink in self.open_sinks(self.progress.step)]
             try:
                 self._loop()
-            except EnvironmentFault as fault:
-                fault.locate(self.progress.step + 1, self.plan.seed)
-                self._save()
+            except CallbackError:
+                self._save_news()
                 raise
-            if self._saved_step != self.progress.step:
-                self._save()
+            except EnvironmentFault as fault:
+                if fault.step is None:
+                    fault.locate(self.progress.step + 1, self.plan.seed)
+                self._save_news()
+                raise
+            self._save_news()
         return self.signals.received
 
     def _loop(self) -> None:
-        stopped = False
-        while True:
-            if self._evaluation_is_due:
-                stopped = self._evaluate()
-            if self.saves.due(self.clock.total):
-                self._save()
-            if self.progress.step >= self.plan.steps or self.signals.received or stopped:
-                return
-            try:
+        """Until the last step, or until somebody wants to stop: at a moment when everything can be saved."""
+        with suppress(Interrupted):
+            while True:
+                stopped = self._evaluation_is_due and self._evaluate()
+                if self.saves.due(self.clock.total):
+                    self._save()
+                if self.progress.step >= self.plan.steps or self.interrupted() or stopped:
+                    return
                 self._advance()
-            except Interrupted:
-                return
-            self.display.tick(self.progress.step)
 
     def _advance(self) -> None:
         """One real step, and all the learning that belongs to it."""
@@ -166,9 +181,11 @@ class Runner:
                 f"The simulator became unstable and reset itself after step {self.progress.step:,}; "
                 "that transition was dropped and the episode ended."
             )
-        raise RunError(
-            f"The simulator of {self.environment.spec.name} reset itself {MAX_CORRUPT_IN_A_ROW} times in a row "
-            f"(last at step {self.progress.step}); its model is unstable from the first step: check its time step."
+        raise EnvironmentFault(
+            self.environment.spec.name,
+            f"has a simulator that reset itself {MAX_CORRUPT_IN_A_ROW} times in a row",
+            "check the time step of its model, which is unstable from the first step",
+            action=None,
         )
 
     def _accept(self, action: np.ndarray, outcome: Outcome) -> Transition:
@@ -217,17 +234,27 @@ class Runner:
         return step > self.progress.evaluated and (step % plan.evaluate_every == 0 or step == plan.steps)
 
     def _evaluate(self) -> bool:
-        """Writes one row; true if the callback wants the run to stop."""
+        """Writes one row; true if the callback wants the run to stop. Interrupted, it leaves no trace."""
         with self.clock("eval"):
             result = self._play()
-        row = self._row(result)
+            value = float(np.mean(self.algorithm.value(self.state, jnp.asarray(result.first_obs))))
+        row = self._row(result, value)
         self.folder.append("metrics", row)
         for sink in self.sinks:
             sink.write(row)
         self.display.evaluation(row)
         self.progress.finished_returns = []
         self.progress.evaluated = self.progress.step
-        return bool(self.callback and self.callback(row))
+        return self._callback_stops(row)
+
+    def _callback_stops(self, row: Row) -> bool:
+        try:
+            return bool(self.callback and self.callback(dict(row)))
+        except Exception as error:
+            raise CallbackError(
+                f"The callback raised {type(error).__name__} at step {row['step']:,} ({error}); "
+                "everything up to there is saved: correct it, then resume the run."
+            ) from error
 
     def _play(self) -> Evaluation:
         unused = key_at(self.root, Purpose.EVALUATION)
@@ -236,13 +263,18 @@ class Runner:
         ]
 
         def act(obs: np.ndarray) -> np.ndarray:
+            if self.interrupted():
+                raise Interrupted
             return np.asarray(self.algorithm.act(self.state, jnp.asarray(obs), unused, explore=False))
 
-        return evaluate(self.evaluators, act, seeds, self.algorithm.discount)
+        try:
+            return evaluate(self.evaluators, act, seeds, self.algorithm.discount)
+        except EnvironmentFault as fault:
+            fault.locate(self.progress.step, self.plan.seed)
+            raise
 
-    def _row(self, result: Evaluation) -> Row:
+    def _row(self, result: Evaluation, value: float) -> Row:
         """Everything that is known at this step, as one line of `metrics.jsonl`."""
-        expected = self.algorithm.value(self.state, jnp.asarray(result.first_obs))
         policy_updates, model_updates = self.algorithm.counts(self.state)
         finished = self.progress.finished_returns
         return {
@@ -252,7 +284,7 @@ class Runner:
             "eval/episodes": len(result.returns),
             "eval/length": float(np.mean(result.lengths)),
             "eval/discounted_return": float(np.mean(result.discounted_returns)),
-            "eval/value": float(jnp.mean(expected)),
+            "eval/value": value,
             "train/return": float(np.mean(finished)) if finished else None,
             "train/episodes": len(finished),
             "env/corrupt": self.progress.corrupt + result.corrupt,
@@ -260,11 +292,14 @@ class Runner:
             "model_updates": model_updates,
             **{name: self.progress.metrics.get(name) for name in self.algorithm.metric_names},
             **self.clock.read(),
+            "machine/memory": peak_bytes(),
         }
 
     # --- what an algorithm may ask of its host --------------------------------------------------------------------
 
     def interrupted(self) -> bool:
+        """Asked whenever stopping is possible, so it is also where the display learns that time goes by."""
+        self.display.tick(self.progress.step)
         return self.signals.received is not None
 
     def message(self, text: str) -> None:
@@ -280,25 +315,34 @@ class Runner:
         """Starts from the newest good checkpoint, or from step 0 where there is none."""
         init = partial(self.algorithm.init, self.environment.spec, self.plan.steps)
         template = jax.eval_shape(init, self.root)
-        loaded = checkpoint.load_newest(self.folder.checkpoints, template)
+        loaded = checkpoint.load_newest(self.folder.checkpoints, template, self.plan.run)
         if loaded is None:
             self.state = jax.jit(init)(key_at(self.root, Purpose.INIT))
         else:
-            self.state = restore_state(template, loaded.state)
-            self.progress = Progress(**loaded.values["progress"])
-            self.clock = Clock(loaded.values["clock"])
+            self._take_up(loaded, template)
         self._cut()
         self._start_display(loaded.skipped if loaded else [])
         if loaded:
             self._restore_episode(loaded)
         self.saves = checkpoint.SaveSchedule(last=self.clock.total)
 
+    def _take_up(self, loaded: checkpoint.Loaded, template: Any) -> None:
+        self.state = restore_state(template, loaded.state)
+        self.progress = Progress(**loaded.values["progress"])
+        self.guard.remember(loaded.values["guard"])
+        self.clock = Clock(loaded.values["clock"])
+        self._saved = self.progress.marks
+
     def _start_display(self, problems: Sequence[str]) -> None:
         rows = self.folder.read("metrics")
         picture = Picture(self.plan.title, self.plan.steps, self.progress.step, self.plan.facts, rows)
         self.display.start(picture, self._now)
         for problem in problems:
-            self.display.message(problem)
+            self.display.message(f"{problem} The run goes on from step {self.progress.step:,}.")
+        if self.progress.step >= self.plan.steps and not self._evaluation_is_due:
+            self.display.message(
+                f"The run has all of its {self.plan.steps:,} steps; to go on, give resume a larger total (--steps)."
+            )
 
     def _now(self) -> Row:
         """What the display shows between evaluations."""
@@ -323,6 +367,10 @@ class Runner:
             )
             self.progress.episode_over = True
 
+    def _save_news(self) -> None:
+        if self._saved != self.progress.marks:
+            self._save()
+
     def _save(self) -> None:
         snapshot = self.environment.snapshot()
         with self.clock("checkpoint"):
@@ -334,12 +382,18 @@ class Runner:
                 arrays={"actions": snapshot.actions, "obs": snapshot.obs} if snapshot else {},
                 values={
                     "progress": dataclasses.asdict(self.progress),
+                    "guard": self.guard.remembered(),
                     "clock": self.clock.read(),
                     "episode_seed": snapshot.seed if snapshot else None,
                 },
+                run=self.plan.run,
             )
-        self._saved_step = self.progress.step
+        self._saved = self.progress.marks
         self.saves.saved(self.clock.total, saved.seconds)
+
+
+class CallbackError(RunError):
+    """The user's callback raised."""
 
 
 @partial(jax.jit, static_argnums=1)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from mbpo.limits import COUNT, NATURAL, check_settings
+
 
 def ramp(x: int, *, start: int, end: int, low: float, high: float) -> float:
     """`low` up to x = start, `high` from x = end on, a straight line between. Rising or falling alike."""
@@ -27,6 +29,9 @@ class RolloutLength:
     """The epoch at which k begins to grow (a)."""
     to_epoch: int = 100
     """The epoch at which k has its last value (b)."""
+
+    def __post_init__(self) -> None:
+        check_settings(self, first=COUNT, last=COUNT, from_epoch=NATURAL, to_epoch=NATURAL)
 
     def at(self, epoch: int) -> int:
         """k in an epoch, rounded down: in whole numbers, where 1 + 1/49 · 49 would be a little less than 2."""

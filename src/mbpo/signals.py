@@ -26,14 +26,11 @@ class StopSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._restore()
+        for number, handler in self._previous.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        self._previous = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.received = signal.Signals(number)
         for stopping in STOPPING:
             signal.signal(stopping, signal.SIG_DFL)
-
-    def _restore(self) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._previous = {}

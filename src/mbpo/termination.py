@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from mbpo.addresses import host_generator
 from mbpo.buffer import Buffer, take
-from mbpo.errors import UsageError
+from mbpo.limits import COUNT, POSITIVE, PROPER_FRACTION, check_settings, require
 from mbpo.nets import MLP, glorot_uniform, init_mlp
 from mbpo.optimizer import descend, init_optimizer
 from mbpo.pytree import pytree
@@ -75,13 +75,26 @@ class TerminationModel:
     holdout_fraction: float = 0.2
     """Share of the ends, and of the other rows, that judge and are not trained on."""
 
+    def __post_init__(self) -> None:
+        check_settings(
+            self,
+            members=COUNT,
+            hidden_sizes=COUNT,
+            learning_rate=POSITIVE,
+            batch_size=COUNT,
+            round_updates=COUNT,
+            max_rounds=COUNT,
+            patience=COUNT,
+            holdout_fraction=PROPER_FRACTION,
+        )
+        require(
+            self.batch_size % 2 == 0,
+            f"batch_size of TerminationModel is {self.batch_size}, and half of it are ends",
+            "make it even",
+        )
+
     def init(self, spec: EnvSpec, key: Key[Array, ""]) -> TerminationNetworks:
         """Networks that have seen no end."""
-        if self.batch_size % 2 != 0:
-            raise UsageError(
-                f"The termination networks' batch_size is {self.batch_size}; half of the rows are ends, so take "
-                "an even number."
-            )
         inputs = 2 * spec.obs_size + spec.action_size
         sizes = (inputs, *self.hidden_sizes, 1)
         members = tuple(

@@ -14,6 +14,7 @@ from mbpo.algorithms.sac import IMAGINED, SAC, SACState, choose, draw
 from mbpo.algorithms.sac import METRICS as SAC_METRICS
 from mbpo.buffer import Buffer, init_buffer, insert
 from mbpo.errors import RunError
+from mbpo.limits import COUNT, FRACTION, check_settings, require
 from mbpo.model import Ensemble, Model, disagreement, elite_members, imagine
 from mbpo.model_fit import FitReport, fit, judge
 from mbpo.nets import MLP
@@ -86,6 +87,38 @@ class MBPO:
     """The networks that learn termination."""
     termination_mismatch: Literal["stop", "warn"] = "stop"
     """What to do when the task's function contradicts the environment on a real transition."""
+
+    def __post_init__(self) -> None:
+        check_settings(
+            self,
+            rollouts_per_step=COUNT,
+            epoch_steps=COUNT,
+            fit_every=COUNT,
+            retained_epochs=COUNT,
+            real_fraction=FRACTION,
+        )
+        if self._has_model:
+            self._check_schedule()
+
+    def _check_schedule(self) -> None:
+        """What a model needs: rows to be fitted to and judged by, and room for what it imagines."""
+        kept = self.retained_epochs * self.epoch_steps
+        require(
+            self.fit_every <= kept,
+            f"fit_every of MBPO is {self.fit_every}, and imagined transitions are kept for {kept} real steps",
+            "fit more often, or retain more epochs",
+        )
+        require(
+            self.fit_every <= self.sac.buffer_size,
+            f"fit_every of MBPO is {self.fit_every}, and {self.sac.buffer_size} real transitions are kept",
+            "enlarge sac.buffer_size",
+        )
+        rows = min(self.sac.random_steps, self.sac.buffer_size)
+        require(
+            int(self.model.holdout_fraction * rows) >= 1,
+            f"random_steps of MBPO's SAC is {self.sac.random_steps}, too few to fit the model to and to judge it by",
+            "take more random_steps",
+        )
 
     @property
     def random_steps(self) -> int:

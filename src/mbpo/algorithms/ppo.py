@@ -9,7 +9,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from mbpo.distributions import DiagonalGaussian
-from mbpo.errors import UsageError
+from mbpo.limits import COUNT, FRACTION, NOT_NEGATIVE, POSITIVE, check_settings, require
 from mbpo.losses import clipped_policy_loss, clipped_value_loss
 from mbpo.nets import MLP, init_mlp, orthogonal
 from mbpo.normalizer import RunningMoments, init_moments
@@ -93,6 +93,28 @@ class PPO:
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of policy and value (tanh)."""
 
+    def __post_init__(self) -> None:
+        check_settings(
+            self,
+            steps_per_update=COUNT,
+            passes=COUNT,
+            batch_size=COUNT,
+            anneal_steps=COUNT,
+            learning_rate=POSITIVE,
+            discount=FRACTION,
+            trace_decay=FRACTION,
+            clip=POSITIVE,
+            value_weight=NOT_NEGATIVE,
+            entropy_weight=NOT_NEGATIVE,
+            max_gradient_norm=POSITIVE,
+            hidden_sizes=COUNT,
+        )
+        require(
+            self.steps_per_update % self.batch_size == 0,
+            f"steps_per_update of PPO is {self.steps_per_update}, which batches of {self.batch_size} do not divide",
+            "make it a multiple of batch_size",
+        )
+
     @property
     def random_steps(self) -> int:
         return 0
@@ -102,11 +124,6 @@ class PPO:
         return METRICS
 
     def init(self, spec: EnvSpec, steps: int, key: Key[Array, ""]) -> PPOState:
-        if self.steps_per_update % self.batch_size != 0:
-            raise UsageError(
-                f"PPO's steps_per_update is {self.steps_per_update} and its batch_size {self.batch_size}; "
-                "take a batch_size that divides it."
-            )
         actor_key, critic_key = jax.random.split(key)
         hidden = [orthogonal(2.0**0.5)] * len(self.hidden_sizes)
         weights = Weights(

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from mbpo.buffer import Buffer, init_buffer, insert_one, sample
 from mbpo.distributions import TanhGaussian
+from mbpo.limits import COUNT, FRACTION, NATURAL, POSITIVE, check_settings
 from mbpo.losses import actor_loss, critic_loss, temperature_loss
 from mbpo.nets import MLP, glorot_uniform, init_mlp, polyak
 from mbpo.optimizer import descend, init_optimizer
@@ -71,6 +72,19 @@ class SAC:
     """Widths of the hidden layers of actor and critics."""
     buffer_size: int = 1_000_000
     """Real transitions kept; the oldest go first."""
+
+    def __post_init__(self) -> None:
+        check_settings(
+            self,
+            updates_per_step=NATURAL,
+            random_steps=NATURAL,
+            batch_size=COUNT,
+            discount=FRACTION,
+            learning_rate=POSITIVE,
+            polyak_rate=FRACTION,
+            hidden_sizes=COUNT,
+            buffer_size=COUNT,
+        )
 
     @property
     def metric_names(self) -> tuple[str, ...]:

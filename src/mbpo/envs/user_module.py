@@ -14,8 +14,9 @@ from mbpo.errors import UsageError
 
 @dataclass(frozen=True)
 class ModuleRecord:
-    """The file that was imported, and the SHA-256 of what it held."""
+    """The file that was imported, and the SHA-256 of what it held. `name` is what to ask for to import it again."""
 
+    name: str
     path: str
     sha256: str
 
@@ -35,7 +36,7 @@ def _import_file(target: str) -> ModuleRecord:
     path = Path(target).expanduser().resolve()
     if path.suffix != ".py" or not path.is_file():
         raise UsageError(f"environment module '{target}' is no Python file; give the path of an existing .py file.")
-    record = _record(path)
+    record = _record(str(path), path)
     _refuse_taken_name(target, path)
     if path.stem not in sys.modules:
         _run(target, lambda: _load(path), first=path.parent)
@@ -84,7 +85,7 @@ def _import_dotted(target: str) -> ModuleRecord:
     file = getattr(sys.modules[target], "__file__", None)
     if file is None:
         raise UsageError(f"environment module '{target}' is not a file; give a module that is one.")
-    return _record(Path(file).resolve())
+    return _record(target, Path(file).resolve())
 
 
 def _run(target: str, load: Callable[[], object], first: Path) -> None:
@@ -119,5 +120,5 @@ def _place(error: BaseException) -> str:
     return f", in {theirs[-1].filename}, line {theirs[-1].lineno}" if theirs else ""
 
 
-def _record(path: Path) -> ModuleRecord:
-    return ModuleRecord(str(path), sha256(path.read_bytes()).hexdigest())
+def _record(name: str, path: Path) -> ModuleRecord:
+    return ModuleRecord(name, str(path), sha256(path.read_bytes()).hexdigest())
