@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from mbpo.algorithms.sac import IMAGINED, SAC, SACState, choose, draw
 from mbpo.algorithms.sac import METRICS as SAC_METRICS
 from mbpo.buffer import Buffer, init_buffer, insert
-from mbpo.errors import RunError
+from mbpo.errors import RunError, UsageError
 from mbpo.model import Ensemble, Model, disagreement, elite_members, imagine
 from mbpo.model_fit import FitReport, fit, judge
 from mbpo.nets import MLP
@@ -58,6 +58,7 @@ class MBPOState:
     imagined: Buffer[Transition]
     terminal: Terminal = static()
     """The task's function; unused where `termination` is learned."""
+    env_name: str = static()
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ class MBPO:
     # --- the state ------------------------------------------------------------------------------------------------
 
     def init(self, spec: EnvSpec, steps: int, key: Key[Array, ""]) -> MBPOState:
+        self._check()
         learned = self.termination == "learned" or spec.terminal is None
         # Addresses 0 to 2 of the key are those of the actor and the critics.
         model_key, termination_key = (jax.random.fold_in(key, address) for address in (3, 4))
@@ -111,7 +113,27 @@ class MBPO:
             self.termination_networks.init(spec, termination_key) if learned else None,
             init_buffer(blank_transition(spec), self.imagined_capacity(steps)),
             spec.terminal or never,
+            spec.name,
         )
+
+    def _check(self) -> None:
+        """Refuses numbers that contradict each other."""
+        if not self._has_model:
+            return
+        if self.random_steps < 2:
+            raise UsageError(
+                f"MBPO's random_steps is {self.random_steps}; the first fit, right after them, needs at least 2."
+            )
+        if min(self.rollout_length.first, self.rollout_length.last) < 1:
+            raise UsageError(
+                f"The rollout length goes from {self.rollout_length.first} to {self.rollout_length.last}; "
+                "imagined rollouts have at least 1 step."
+            )
+        if self.fit_every > self.retained_epochs * self.epoch_steps:
+            raise UsageError(
+                f"The rollouts of {self.fit_every} steps (fit_every) are more than the {self.retained_epochs} epochs "
+                f"of {self.epoch_steps} steps that are kept; fit more often, or keep more (retained_epochs)."
+            )
 
     def imagined_capacity(self, steps: int) -> int:
         """The rows that the imagined buffer needs in a run of so many steps."""
@@ -143,13 +165,13 @@ class MBPO:
 
     def observe(self, state: MBPOState, transition: Transition, host: Host) -> MBPOState:
         if state.termination is None and bool(contradicts(state.terminal, transition)):
-            self._report_mismatch(transition, host)
+            self._report_mismatch(state.env_name, transition, host)
         return replace(state, sac=self.sac.observe(state.sac, transition, host))
 
-    def _report_mismatch(self, transition: Transition, host: Host) -> None:
+    def _report_mismatch(self, env_name: str, transition: Transition, host: Host) -> None:
         said = bool(transition.terminated)
         problem = (
-            f"the environment {'ended' if said else 'did not end'} the episode and the task's termination function "
+            f"{env_name} {'ended' if said else 'did not end'} the episode and the task's termination function "
             f"says it {'goes on' if said else 'ends'}, for obs {transition.obs.tolist()}, "
             f"action {transition.action.tolist()}, next_obs {transition.next_obs.tolist()}"
         )
