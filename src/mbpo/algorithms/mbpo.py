@@ -59,6 +59,7 @@ class MBPOState:
     imagined: Buffer[Transition]
     terminal: Terminal = static()
     """The task's function; unused where `termination` is learned."""
+    env_name: str = static()
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,7 @@ class MBPO:
             self.termination_networks.init(spec, termination_key) if learned else None,
             init_buffer(blank_transition(spec), self.imagined_capacity(steps)),
             spec.terminal or never,
+            spec.name,
         )
 
     def imagined_capacity(self, steps: int) -> int:
@@ -176,13 +178,13 @@ class MBPO:
 
     def observe(self, state: MBPOState, transition: Transition, host: Host) -> MBPOState:
         if state.termination is None and bool(contradicts(state.terminal, transition)):
-            self._report_mismatch(transition, host)
+            self._report_mismatch(state.env_name, transition, host)
         return replace(state, sac=self.sac.observe(state.sac, transition, host))
 
-    def _report_mismatch(self, transition: Transition, host: Host) -> None:
+    def _report_mismatch(self, env_name: str, transition: Transition, host: Host) -> None:
         said = bool(transition.terminated)
         problem = (
-            f"the environment {'ended' if said else 'did not end'} the episode and the task's termination function "
+            f"{env_name} {'ended' if said else 'did not end'} the episode and the task's termination function "
             f"says it {'goes on' if said else 'ends'}, for obs {transition.obs.tolist()}, "
             f"action {transition.action.tolist()}, next_obs {transition.next_obs.tolist()}"
         )
