@@ -163,7 +163,7 @@ class Runner:
         self.state = algorithm.observe(self.state, transition, self)
         key = key_at(self.root, Purpose.UPDATE, progress.step)
         self.state, metrics = algorithm.update(self.state, progress.step, key, self)
-        self._take_metrics({name: float(value) for name, value in jax.device_get(dict(metrics)).items()})
+        self._take_metrics({name: float(value) for name, value in metrics.items()})
 
     def _collect(self) -> Transition:
         """The next real transition. One that the simulator corrupted is dropped, and the episode with it."""
@@ -189,7 +189,7 @@ class Runner:
         )
 
     def _accept(self, action: np.ndarray, outcome: Outcome) -> Transition:
-        """The transition of an outcome, on the device."""
+        """The transition of an outcome. Its arrays are NumPy's: the call that takes it in moves them at once."""
         progress = self.progress
         arrays: Any = (
             self.obs,
@@ -204,14 +204,14 @@ class Runner:
         progress.episode_over = outcome.terminated or outcome.truncated
         if progress.episode_over:
             progress.finished_returns.append(progress.episode_return)
-        return Transition(*jax.device_put(arrays))
+        return Transition(*arrays)
 
     def _action(self) -> np.ndarray:
         key = key_at(self.root, Purpose.ACT, self.progress.step)
         with self.clock("policy"):
             if self.progress.step < self.algorithm.random_steps:
                 return np.asarray(random_action(key, self.environment.spec.action_size))
-            return np.asarray(self.algorithm.act(self.state, jnp.asarray(self.obs), key, explore=True))
+            return np.asarray(self.algorithm.act(self.state, self.obs, key, explore=True))
 
     def _start_episode(self) -> None:
         with self.clock("env"):

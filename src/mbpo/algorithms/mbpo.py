@@ -23,7 +23,7 @@ from mbpo.rollout import Trajectory, unroll
 from mbpo.schedule import RolloutLength
 from mbpo.termination import METRICS as TERMINATION_METRICS
 from mbpo.termination import TerminationModel, TerminationNetworks, predicts_end
-from mbpo.types import EnvSpec, Host, Metrics, Terminal, Transition, blank_transition
+from mbpo.types import EnvSpec, Host, Metrics, Obs, Terminal, Transition, blank_transition
 
 MODEL_METRICS = (
     "model/fresh_mse",
@@ -168,9 +168,7 @@ class MBPO:
 
     # --- acting and observing -------------------------------------------------------------------------------------
 
-    def act(
-        self, state: MBPOState, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool
-    ) -> Float[Array, "*B A"]:
+    def act(self, state: MBPOState, obs: Obs, key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
         return self.sac.act(state.sac, obs, key, explore)
 
     def value(self, state: MBPOState, obs: Float[Array, "B O"]) -> Float[Array, " B"]:

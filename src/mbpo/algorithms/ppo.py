@@ -17,7 +17,7 @@ from mbpo.optimizer import descend, init_optimizer
 from mbpo.pytree import pytree
 from mbpo.returns import advantages
 from mbpo.schedule import ramp
-from mbpo.types import EnvSpec, Host, Metrics, Transition, blank_transition
+from mbpo.types import EnvSpec, Host, Metrics, Obs, Transition, blank_transition
 
 METRICS = ("approximate_kl", "clip_fraction", "entropy", "explained_variance", "policy_loss", "value_loss")
 
@@ -143,9 +143,7 @@ class PPO:
             updates=jnp.int32(0),
         )
 
-    def act(
-        self, state: PPOState, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool
-    ) -> Float[Array, "*B A"]:
+    def act(self, state: PPOState, obs: Obs, key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
         return choose(state.weights, state.moments.obs, obs, key, explore)
 
     def prepare(self, state: PPOState, step: int, key: Key[Array, ""], host: Host) -> PPOState:
@@ -298,10 +296,10 @@ def policy(weights: Weights, scaled_obs: Float[Array, "*B O"]) -> DiagonalGaussi
 
 @partial(jax.jit, static_argnames="explore")
 def choose(
-    weights: Weights, moments: RunningMoments, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool
+    weights: Weights, moments: RunningMoments, obs: Obs, key: Key[Array, ""], explore: bool
 ) -> Float[Array, "*B A"]:
     """A sampled action, or the mean."""
-    distribution = policy(weights, scale_obs(moments, obs))
+    distribution = policy(weights, scale_obs(moments, jnp.asarray(obs)))
     if not explore:
         return distribution.mean
     return distribution.sample(jax.random.normal(key, distribution.mean.shape))

@@ -16,7 +16,7 @@ from mbpo.nets import MLP, glorot_uniform, init_mlp, polyak
 from mbpo.optimizer import descend, init_optimizer
 from mbpo.pytree import pytree
 from mbpo.returns import td_target
-from mbpo.types import EnvSpec, Host, Metrics, Transition, blank_transition
+from mbpo.types import EnvSpec, Host, Metrics, Obs, Transition, blank_transition
 
 # Addresses below the key of an update. 0 and 1 are taken: `draw` splits the key itself in two, and splitting is
 # folding in 0 and 1.
@@ -111,9 +111,7 @@ class SAC:
             updates=jnp.int32(0),
         )
 
-    def act(
-        self, state: SACState, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool
-    ) -> Float[Array, "*B A"]:
+    def act(self, state: SACState, obs: Obs, key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
         return choose(state.learner.weights.actor, obs, key, explore)
 
     def prepare(self, state: SACState, step: int, key: Key[Array, ""], host: Host) -> SACState:
@@ -217,9 +215,9 @@ def values(
 
 
 @partial(jax.jit, static_argnames="explore")
-def choose(actor: MLP, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
+def choose(actor: MLP, obs: Obs, key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
     """A sampled action, or tanh(mean)."""
-    distribution = policy(actor, obs)
+    distribution = policy(actor, jnp.asarray(obs))
     if not explore:
         return distribution.mode()
     return distribution.sample(jax.random.normal(key, distribution.mean.shape))[0]
