@@ -47,7 +47,7 @@ def test_the_clipped_policy_loss():
 
 
 def test_the_clipped_value_loss():
-    # Old value 0, new 1, c = 0.2, so that the clipped one is 0.2. Target 2: max(1, 1.8²) = 3.24. Target 0: max(1, 0.04).
+    # From 0 to 1 with c = 0.2: clipped at 0.2. For target 2 max(1, 1.8²) = 3.24, for target 0 max(1, 0.04) = 1.
     loss = partial(clipped_value_loss, jnp.float32([1.0]), jnp.float32([0.0]), clip=0.2)
     assert float(loss(target=jnp.float32([2.0]))) == pytest.approx(1.62)
     assert float(loss(target=jnp.float32([0.0]))) == pytest.approx(0.5)
