@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from examples import assert_same
 from gradients import assert_gradient
-
 from mbpo.rollout import Trajectory, unroll
 
 ROWS = 12
@@ -24,17 +24,17 @@ def act(obs, key):
 
 
 def step(obs, action, key):
-    """A noisy world that ends where the second coordinate is above 0.9."""
+    """A noisy world that ends where the second coordinate is above 1.4."""
     noise = 0.3 * jax.random.normal(key, obs.shape)
     next_obs = 0.9 * obs + jnp.concatenate([action, -action], axis=-1) + noise
-    return next_obs, jnp.sum(next_obs, axis=-1), next_obs[:, 1] > 0.9
+    return next_obs, jnp.sum(next_obs, axis=-1), next_obs[:, 1] > 1.4
 
 
 def breaks(obs, action, key):
-    """The same world, where a first coordinate above 0.8 leads to NaN, and the reward of one below −0.8 is infinite."""
+    """The same world, where a first coordinate above 1.6 leads to NaN, and the reward of one below −1.2 is infinite."""
     next_obs, reward, terminated = step(obs, action, key)
-    next_obs = jnp.where(obs[:, :1] > 0.8, jnp.nan, next_obs)
-    return next_obs, jnp.where(obs[:, 0] < -0.8, jnp.inf, reward), terminated
+    next_obs = jnp.where(obs[:, :1] > 1.6, jnp.nan, next_obs)
+    return next_obs, jnp.where(obs[:, 0] < -1.2, jnp.inf, reward), terminated
 
 
 def naive(step, act, obs, horizon, key):

@@ -206,22 +206,24 @@ def train_round(
     ages: Int[Array, "C M B"],
 ) -> TerminationNetworks:
     """The networks after one gradient step a row of `ages`; in each batch the first half are ends."""
-    is_end = jnp.arange(model.batch_size) < model.batch_size // 2
-
-    def loss(members: tuple[MLP, ...], rows: Transition) -> Float[Array, ""]:
-        x = inputs(networks.scale, rows.obs, rows.action, rows.next_obs)
-        odds = [member(x[m])[:, 0] for m, member in enumerate(members)]
-        return jnp.sum(jnp.stack([jnp.mean(jax.nn.softplus(jnp.where(is_end, -o, o))) for o in odds]))
 
     def step(
         carry: tuple[tuple[MLP, ...], optax.OptState], ages: Int[Array, "M B"]
     ) -> tuple[tuple[tuple[MLP, ...], optax.OptState], None]:
         members, optimizer = carry
-        gradient = jax.grad(loss)(members, take(buffer, ages))
+        gradient = jax.grad(balanced_loss)(members, networks.scale, take(buffer, ages))
         return descend(optax.adam(model.learning_rate), gradient, optimizer, members), None
 
     (members, optimizer), _ = jax.lax.scan(step, (networks.members, networks.optimizer), ages)
     return TerminationNetworks(members, optimizer, networks.scale, networks.log_odds, networks.seen)
+
+
+def balanced_loss(members: tuple[MLP, ...], scale: Scale, rows: Transition) -> Float[Array, ""]:
+    """Σ over members of the mean −log P on rows of their own (M, B), the first half ends and the second not."""
+    x = inputs(scale, rows.obs, rows.action, rows.next_obs)
+    is_end = jnp.arange(x.shape[1]) < x.shape[1] // 2
+    odds = [member(x[m])[:, 0] for m, member in enumerate(members)]
+    return jnp.sum(jnp.stack([jnp.mean(jax.nn.softplus(jnp.where(is_end, -o, o))) for o in odds]))
 
 
 def judge(
