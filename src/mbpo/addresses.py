@@ -8,7 +8,7 @@ from functools import partial
 
 import jax
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Int, Key
 
 
 class Purpose(IntEnum):
@@ -24,7 +24,7 @@ class Purpose(IntEnum):
 
 
 @partial(jax.jit, static_argnums=1)
-def key_at(root: Key[Array, ""], purpose: Purpose, count: int = 0) -> Key[Array, ""]:
+def key_at(root: Key[Array, ""], purpose: Purpose, count: int | Int[Array, ""] = 0) -> Key[Array, ""]:
     """The key of a purpose at a count (a step, mostly)."""
     return jax.random.fold_in(jax.random.fold_in(root, purpose), count)
 

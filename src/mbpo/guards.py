@@ -9,6 +9,8 @@ from typing import Any
 from mbpo.errors import RunError
 
 SQUARED_LOSSES = ("critic_loss", "value_loss", "model/holdout_mse")
+MAY_BE_UNDEFINED = ("explained_variance",)
+"""Ratios without a meaning where nothing varies, which is no divergence."""
 EXPLOSION = 1e6
 MEMORY = 101
 Q_MARGIN = 10.0
@@ -47,7 +49,7 @@ class Guard:
     def check(self, step: int, metrics: Mapping[str, float | None]) -> None:
         """Raises `DivergedError` with the likely cause."""
         for name, value in metrics.items():
-            if value is not None and not math.isfinite(value):
+            if value is not None and not math.isfinite(value) and name not in MAY_BE_UNDEFINED:
                 raise DivergedError(
                     f"{name} is {value} at step {step:,}: learning has diverged. Try a lower learning rate; rewards of "
                     "a very large scale are a common cause."
