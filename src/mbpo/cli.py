@@ -27,6 +27,7 @@ commands:
   plot       draw learning curves of runs and result files
   export     write a run's small result file
   list       the tasks, algorithms and presets there are
+  bench      how fast this machine trains, and how far that is from its limit
   theory     the paper's bounds, computed and checked
 
 `mbpo COMMAND --help` explains a command. For example:
@@ -168,6 +169,13 @@ def list_known(arguments: list[str]) -> int:
     return 0
 
 
+def bench(arguments: list[str]) -> int:
+    prepare_jax()
+    from mbpo.bench.command import main as bench_main
+
+    return bench_main(arguments)
+
+
 def theory(arguments: list[str]) -> int:
     from mbpo.theory.command import main as theory_main
 
@@ -181,6 +189,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "plot": plot,
     "export": export,
     "list": list_known,
+    "bench": bench,
     "theory": theory,
 }
 

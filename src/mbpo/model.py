@@ -120,8 +120,8 @@ class Model:
         initializers = [truncated_normal] * (len(sizes) - 1)
         networks = Networks(
             tuple(init_mlp(k, sizes, initializers) for k in jax.random.split(key, self.members)),
-            max_log_var=jnp.full(outputs, 0.5),
-            min_log_var=jnp.full(outputs, -10.0),
+            max_log_var=jnp.full(outputs, 0.5, jnp.float32),
+            min_log_var=jnp.full(outputs, -10.0, jnp.float32),
         )
         return Ensemble(
             networks,
@@ -188,8 +188,7 @@ def imagine(
     rows, group = obs.shape[0], -(-obs.shape[0] // len(elites))
     order_key, noise_key = jax.random.split(key)
     order = jax.random.permutation(order_key, rows)
-    padded = jnp.concatenate([order, order[: group * len(elites) - rows]])
-    groups = padded.reshape(len(elites), group)
+    groups = jnp.resize(order, (len(elites), group))
     predictions = [
         predict(member, networks, scale, obs[index], action[index])
         for member, index in zip(elites, groups, strict=True)

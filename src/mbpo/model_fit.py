@@ -107,8 +107,8 @@ def fit(
 
 
 def split(rng: np.random.Generator, rows: int, model: Model) -> tuple[np.ndarray, np.ndarray]:
-    """The ages of the training rows and of the holdout rows: a fresh random split."""
-    held_out = min(int(model.holdout_fraction * rows), model.max_holdout)
+    """The ages of the training rows and of the holdout rows, at least one: a fresh random split of two or more."""
+    held_out = min(max(1, int(model.holdout_fraction * rows)), model.max_holdout)
     order = rng.permutation(rows).astype(np.int32)
     return order[held_out:], order[:held_out]
 
@@ -239,11 +239,13 @@ def input_scale(buffer: Buffer[Transition], mask: Bool[Array, " N"]) -> InputSca
     """Mean and deviation of the inputs over the rows whose age is marked; a deviation below 1e-12 counts as 1."""
     rows = take(buffer, jnp.arange(buffer.capacity))
     x = jnp.concatenate([rows.obs, rows.action], axis=-1)
-    weight = mask.astype(jnp.float32)[:, None]
+    # Counted from one of the rows, so that a column that never changes has a deviation of exactly 0 in float32.
+    origin = x[jnp.argmax(mask)]
+    weight, x = mask.astype(jnp.float32)[:, None], x - origin[None, :]
     mean = jnp.sum(x * weight, axis=0) / jnp.sum(weight)
     variance = jnp.sum(jnp.square(x - mean[None, :]) * weight, axis=0) / jnp.sum(weight)
     std = jnp.sqrt(variance)
-    return InputScale(mean, jnp.where(std < 1e-12, 1.0, std))
+    return InputScale(origin + mean, jnp.where(std < 1e-12, 1.0, std))
 
 
 @partial(jax.jit, donate_argnums=0)

@@ -53,6 +53,7 @@ def mbpo(task: Task, variant: str) -> tuple[MBPO, int]:
     preset = MBPO_BY_TASK.get(task.name, lambda m: m)(paper)
     if variant == "released":
         preset = RELEASED_BY_TASK.get(task.name, lambda m: m)(preset)
+        steps = RELEASED_STEPS.get(task.name, steps)
     return preset, steps
 
 
@@ -82,7 +83,7 @@ MBPO_BY_TASK: dict[str, Callable[[MBPO], MBPO]] = {
 
 
 def released_inverted_pendulum(m: MBPO) -> MBPO:
-    # Reference: 80 epochs of 250 steps with 10 updates a step.
+    # Reference: epochs of 250 steps with 10 updates a step.
     return replace(m, sac=replace(m.sac, updates_per_step=10), epoch_steps=250)
 
 
@@ -101,6 +102,9 @@ RELEASED_BY_TASK: dict[str, Callable[[MBPO], MBPO]] = {
     "Hopper": released_hopper,
     "Humanoid": released_humanoid,
 }
+
+# Reference: 80 epochs of 250 steps.
+RELEASED_STEPS = {"InvertedPendulum": 20_000}
 
 
 def sac(task: Task, variant: str) -> tuple[SAC, int]:

@@ -58,7 +58,7 @@ def unroll(
         obs, alive = carry
         act_key, step_key = jax.random.split(jax.random.fold_in(key, h))
         action = act(obs, act_key)
-        next_obs, reward, terminated = step(obs, action, step_key)
+        next_obs, reward, terminated = step(finite_gradient(obs), finite_gradient(action), step_key)
         finite = jnp.isfinite(reward) & jnp.all(jnp.isfinite(next_obs), axis=-1)
         # A row that went astray stays where it was, so that no later arithmetic meets its infinities.
         next_obs = jnp.where(finite[:, None], next_obs, obs)
@@ -70,3 +70,25 @@ def unroll(
     steps = jnp.arange(horizon, dtype=jnp.int32) + begin
     (_, still), (transitions, valid, nonfinite) = jax.lax.scan(advance, (obs, everyone), steps)
     return Trajectory(transitions, valid, nonfinite, still)
+
+
+@jax.custom_vjp
+def finite_gradient(x: Float[Array, "B D"]) -> Float[Array, "B D"]:
+    """x. On the way back, a row whose gradient is not finite sends none.
+
+    Nothing is learned from a prediction that is not finite, so the gradient that comes to it is 0, but 0 · ∞ is NaN:
+    one such row would spoil the gradient of a policy that all rows share.
+    """
+    return x
+
+
+def _forward(x: Float[Array, "B D"]) -> tuple[Float[Array, "B D"], None]:
+    return x, None
+
+
+def _backward(_: None, gradient: Float[Array, "B D"]) -> tuple[Float[Array, "B D"]]:
+    finite = jnp.all(jnp.isfinite(gradient), axis=-1, keepdims=True)
+    return (jnp.where(finite, gradient, 0.0),)
+
+
+finite_gradient.defvjp(_forward, _backward)

@@ -68,6 +68,8 @@ class Progress:
     finished_returns: list[float] = field(default_factory=list[float])
     """Of the training episodes that ended since the last evaluation."""
     corrupt: int = 0
+    largest_reward: float = 0.0
+    """In absolute value, of all real steps."""
     metrics: dict[str, float | None] = field(default_factory=dict[str, float | None])
     """The algorithm's newest metrics."""
 
@@ -157,6 +159,7 @@ class Runner:
             progress.prepared = progress.step
         transition = self._collect()
         progress.step += 1
+        progress.largest_reward = max(progress.largest_reward, abs(float(transition.reward)))
         self.state = algorithm.observe(self.state, transition, self)
         key = key_at(self.root, Purpose.UPDATE, progress.step)
         self.state, metrics = algorithm.update(self.state, progress.step, key, self)
@@ -186,7 +189,7 @@ class Runner:
         )
 
     def _accept(self, action: np.ndarray, outcome: Outcome) -> Transition:
-        """The transition of an outcome, as arrays of NumPy: compiled code takes them in faster than `device_put`."""
+        """The transition of an outcome. Its arrays are NumPy's: the call that takes it in moves them at once."""
         progress = self.progress
         arrays: Any = (
             self.obs,
@@ -197,7 +200,6 @@ class Runner:
             np.bool_(outcome.truncated),
         )
         self.obs = outcome.obs
-        self.guard.see_reward(outcome.reward)
         progress.episode_return += outcome.reward
         progress.episode_over = outcome.terminated or outcome.truncated
         if progress.episode_over:
@@ -209,7 +211,7 @@ class Runner:
         with self.clock("policy"):
             if self.progress.step < self.algorithm.random_steps:
                 return np.asarray(random_action(key, self.environment.spec.action_size))
-            return np.asarray(self.algorithm.act(self.state, jnp.asarray(self.obs), key, explore=True))
+            return np.asarray(self.algorithm.act(self.state, self.obs, key, explore=True))
 
     def _start_episode(self) -> None:
         with self.clock("env"):
@@ -221,7 +223,7 @@ class Runner:
     def _take_metrics(self, metrics: Mapping[str, float | None]) -> None:
         """Remembers what the next evaluation row will say, unless it shows that learning has diverged."""
         if metrics:
-            self.guard.check(self.progress.step, metrics)
+            self.guard.check(self.progress.step, metrics, self.progress.largest_reward)
             self.progress.metrics.update(metrics)
 
     # --- evaluation ---------------------------------------------------------------------------------------------

@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from mbpo.limits import COUNT, NATURAL, check_settings
 
 
-def ramp(x: float, *, start: float, end: float, low: float, high: float) -> float:
-    """`low` up to x = start, `high` from x = end on, a straight line between.
-
-    Paper: Table 2, f(e) = min(max(x + (e − a) / (b − a) · (y − x), x), y). Rising or falling alike.
-    """
+def ramp(x: int, *, start: int, end: int, low: float, high: float) -> float:
+    """`low` up to x = start, `high` from x = end on, a straight line between. Rising or falling alike."""
     if x <= start:
         return low
     if x >= end:
@@ -21,7 +18,7 @@ def ramp(x: float, *, start: float, end: float, low: float, high: float) -> floa
 class RolloutLength:
     """k over the epochs of a run: constant, or growing along a straight line.
 
-    Paper: Table 2, x → y over epochs a → b.
+    Paper: Table 2, x → y over epochs a → b: f(e) = min(max(x + (e − a) / (b − a) · (y − x), x), y).
     """
 
     first: int = 1
@@ -37,6 +34,9 @@ class RolloutLength:
         check_settings(self, first=COUNT, last=COUNT, from_epoch=NATURAL, to_epoch=NATURAL)
 
     def at(self, epoch: int) -> int:
-        """k in an epoch, rounded down."""
-        low, high = float(self.first), float(self.last)
-        return int(ramp(epoch, start=self.from_epoch, end=self.to_epoch, low=low, high=high))
+        """k in an epoch, rounded down: in whole numbers, where 1 + 1/49 · 49 would be a little less than 2."""
+        if epoch <= self.from_epoch:
+            return self.first
+        if epoch >= self.to_epoch:
+            return self.last
+        return self.first + (epoch - self.from_epoch) * (self.last - self.first) // (self.to_epoch - self.from_epoch)

@@ -4,7 +4,8 @@ A few small networks on (obs, action, next_obs). Ends are rare, so every batch i
 learn there are put back to those of the data before anything is decided.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -43,7 +44,8 @@ class Scale:
 
 @pytree
 class TerminationNetworks:
-    """`log_odds` of an end in all real transitions; `seen` is false until one ended, and then nothing is predicted."""
+    """`log_odds` of an end in all real transitions: +∞ where all of them ended. `seen` is false until two ended, and
+    then no end is predicted."""
 
     members: tuple[MLP, ...]
     optimizer: optax.OptState
@@ -63,7 +65,7 @@ class TerminationModel:
     learning_rate: float = 1e-3
     """Adam's step size."""
     batch_size: int = 256
-    """Rows in a gradient step, half of them ends."""
+    """Rows in a gradient step, half of them ends; an even number."""
     round_updates: int = 100
     """Gradient steps between two looks at the holdout rows."""
     max_rounds: int = 20
@@ -108,13 +110,20 @@ class TerminationModel:
 
     def fit(
         self, networks: TerminationNetworks, buffer: Buffer[Transition], key: Key[Array, ""]
-    ) -> tuple[TerminationNetworks, dict[str, float]]:
-        """The networks after one fit to the rows alive in the buffer, and what their holdout rows say of them."""
+    ) -> tuple[TerminationNetworks, Mapping[str, float | None]]:
+        """The networks after one fit to the rows alive in the buffer, and what their holdout rows say of them.
+
+        With fewer than two ends, or than two other rows, there is nothing to tell apart: either no end is predicted
+        from then on, or always one.
+        """
         rng = host_generator(key)
         ended = ends_by_age(buffer)
         ends, others = (rng.permutation(np.flatnonzero(of)).astype(np.int32) for of in (ended, ~ended))
-        if min(len(ends), len(others)) < 2:
-            return networks, {"termination/updates": 0, "termination/ends": len(ends)}
+        untaught = dict.fromkeys(METRICS) | {"termination/updates": 0, "termination/ends": len(ends)}
+        if len(ends) < 2:
+            return networks, untaught
+        if len(others) < 2:
+            return replace(networks, log_odds=jnp.float32(jnp.inf), seen=jnp.bool_(True)), untaught
         log_odds = jnp.float32(np.log(len(ends) / len(others)))
         held_ends, held_others = (max(1, int(self.holdout_fraction * len(rows))) for rows in (ends, others))
         holdout = ends[:held_ends], others[:held_others]
@@ -182,8 +191,11 @@ def input_scale(buffer: Buffer[Transition], ages: Int[Array, " B"]) -> Scale:
     """Mean and deviation of the inputs over these rows; a deviation below 1e-12 counts as 1."""
     rows = take(buffer, ages)
     x = jnp.concatenate([rows.obs, rows.action, rows.next_obs], axis=-1)
+    # Counted from one of the rows, so that a column that never changes has a deviation of exactly 0 in float32.
+    origin = x[0]
+    x = x - origin[None, :]
     std = jnp.std(x, axis=0)
-    return Scale(jnp.mean(x, axis=0), jnp.where(std < 1e-12, 1.0, std))
+    return Scale(origin + jnp.mean(x, axis=0), jnp.where(std < 1e-12, 1.0, std))
 
 
 @partial(jax.jit, static_argnums=0)

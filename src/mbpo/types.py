@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from mbpo.envs.tasks import Terminal
@@ -14,6 +15,10 @@ from mbpo.pytree import pytree
 State = TypeVar("State")
 
 Metrics = Mapping[str, Float[Array, ""]]
+
+
+Obs = Float[Array, "*B O"] | Float[np.ndarray, "*B O"]
+"""Observations as they come: from the environment, or from the model."""
 
 
 @pytree
@@ -94,7 +99,7 @@ class Algorithm(Protocol[State]):
         """The state before the first of `steps` real steps. Pure: `jax.eval_shape` of it is the memory plan."""
         ...
 
-    def act(self, state: State, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
+    def act(self, state: State, obs: Obs, key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
         """Actions: a sample where `explore`, else the deterministic choice."""
         ...
 
@@ -103,7 +108,7 @@ class Algorithm(Protocol[State]):
         ...
 
     def prepare(self, state: State, step: int, key: Key[Array, ""], host: Host) -> State:
-        """What is due before real step `step + 1`. May raise `Interrupted`, leaving `state` valid."""
+        """What is due before real step `step + 1`. May consume `state`, or raise `Interrupted` and leave it valid."""
         ...
 
     def observe(self, state: State, transition: Transition, host: Host) -> State:

@@ -1,5 +1,6 @@
 """Model-Based Policy Optimization (Janner et al. 2019, Algorithm 2): short imagined rollouts from real states."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -9,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from mbpo.algorithms.sac import IMAGINED, SAC, SACState, choose, draw
 from mbpo.algorithms.sac import METRICS as SAC_METRICS
-from mbpo.algorithms.sac import SAC, SACState, choose, draw
 from mbpo.buffer import Buffer, init_buffer, insert
 from mbpo.errors import RunError
 from mbpo.limits import COUNT, FRACTION, check_settings, require
@@ -18,11 +19,11 @@ from mbpo.model import Ensemble, Model, disagreement, elite_members, imagine
 from mbpo.model_fit import FitReport, fit, judge
 from mbpo.nets import MLP
 from mbpo.pytree import pytree, static
-from mbpo.rollout import unroll
+from mbpo.rollout import Trajectory, unroll
 from mbpo.schedule import RolloutLength
 from mbpo.termination import METRICS as TERMINATION_METRICS
 from mbpo.termination import TerminationModel, TerminationNetworks, predicts_end
-from mbpo.types import EnvSpec, Host, Metrics, Terminal, Transition, blank_transition
+from mbpo.types import EnvSpec, Host, Metrics, Obs, Terminal, Transition, blank_transition
 
 MODEL_METRICS = (
     "model/fresh_mse",
@@ -44,6 +45,9 @@ MODEL_METRICS = (
 DISAGREEMENT_ROWS = 512
 """Rows of an imagined step on which the spread between members is measured."""
 
+PIECE_ROWS = 2000
+"""Rows of an imagined step that go through the networks at once."""
+
 
 @pytree
 class MBPOState:
@@ -55,6 +59,7 @@ class MBPOState:
     imagined: Buffer[Transition]
     terminal: Terminal = static()
     """The task's function; unused where `termination` is learned."""
+    env_name: str = static()
 
 
 @dataclass(frozen=True)
@@ -132,13 +137,15 @@ class MBPO:
 
     def init(self, spec: EnvSpec, steps: int, key: Key[Array, ""]) -> MBPOState:
         learned = self.termination == "learned" or spec.terminal is None
-        model_key, termination_key = jax.random.split(jax.random.fold_in(key, 1))
+        # Addresses 0 to 2 of the key are those of the actor and the critics.
+        model_key, termination_key = (jax.random.fold_in(key, address) for address in (3, 4))
         return MBPOState(
             self.sac.init(spec, steps, key),
             self.model.init(spec, model_key),
             self.termination_networks.init(spec, termination_key) if learned else None,
             init_buffer(blank_transition(spec), self.imagined_capacity(steps)),
             spec.terminal or never,
+            spec.name,
         )
 
     def imagined_capacity(self, steps: int) -> int:
@@ -161,9 +168,7 @@ class MBPO:
 
     # --- acting and observing -------------------------------------------------------------------------------------
 
-    def act(
-        self, state: MBPOState, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool
-    ) -> Float[Array, "*B A"]:
+    def act(self, state: MBPOState, obs: Obs, key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
         return self.sac.act(state.sac, obs, key, explore)
 
     def value(self, state: MBPOState, obs: Float[Array, "B O"]) -> Float[Array, " B"]:
@@ -171,13 +176,13 @@ class MBPO:
 
     def observe(self, state: MBPOState, transition: Transition, host: Host) -> MBPOState:
         if state.termination is None and bool(contradicts(state.terminal, transition)):
-            self._report_mismatch(transition, host)
+            self._report_mismatch(state.env_name, transition, host)
         return replace(state, sac=self.sac.observe(state.sac, transition, host))
 
-    def _report_mismatch(self, transition: Transition, host: Host) -> None:
+    def _report_mismatch(self, env_name: str, transition: Transition, host: Host) -> None:
         said = bool(transition.terminated)
         problem = (
-            f"the environment {'ended' if said else 'did not end'} the episode and the task's termination function "
+            f"{env_name} {'ended' if said else 'did not end'} the episode and the task's termination function "
             f"says it {'goes on' if said else 'ends'}, for obs {transition.obs.tolist()}, "
             f"action {transition.action.tolist()}, next_obs {transition.next_obs.tolist()}"
         )
@@ -222,7 +227,7 @@ class MBPO:
 
     def _fit_termination(
         self, state: MBPOState, key: Key[Array, ""]
-    ) -> tuple[TerminationNetworks | None, dict[str, float]]:
+    ) -> tuple[TerminationNetworks | None, Mapping[str, float | None]]:
         if state.termination is None:
             return None, {}
         return self.termination_networks.fit(state.termination, state.sac.buffer, key)
@@ -269,7 +274,7 @@ class MBPO:
         """G batches (G, B), the real rows first in each."""
         updates, rows = self.sac.updates_per_step, self.sac.batch_size
         real = int(self.real_fraction * rows)
-        imagined = draw(state.imagined, jax.random.fold_in(key, 2), (updates, rows - real))
+        imagined = draw(state.imagined, jax.random.fold_in(key, IMAGINED), (updates, rows - real))
         if real == 0:
             return imagined
         return mix(draw(state.sac.buffer, key, (updates, real)), imagined)
@@ -331,32 +336,64 @@ def dream_step(
     window: Int[Array, ""],
     key: Key[Array, ""],
 ) -> tuple[Buffer[Transition], Float[Array, "B O"], Bool[Array, " B"], Tally]:
-    """One imagined step of all rollouts, stored: the buffer, and where the rollouts are now."""
+    """One imagined step of all rollouts, stored: the buffer, and where the rollouts are now.
+
+    The rows go through the networks in pieces that fit a processor's cache: twice as fast as all at once.
+    """
+    pieces = pieces_of(obs.shape[0])
+
+    def one_piece(
+        inputs: tuple[Float[Array, "P O"], Bool[Array, " P"], Key[Array, ""]],
+    ) -> Trajectory:
+        return dream_piece(terminal, dreamer, *inputs, begin)
+
+    split = jax.tree.map(lambda leaf: leaf.reshape(pieces, -1, *leaf.shape[1:]), (obs, alive))
+    trajectory = jax.lax.map(one_piece, (*split, jax.random.split(key, pieces)))
+    rows, valid, nonfinite = jax.tree.map(
+        lambda leaf: leaf.reshape(-1, *leaf.shape[3:]),
+        (trajectory.transitions, trajectory.valid, trajectory.nonfinite),
+    )
+    few = jax.tree.map(lambda leaf: leaf[:DISAGREEMENT_ROWS], rows)
+    ensemble = dreamer.ensemble
+    tally = Tally(
+        alive=jnp.sum(alive),
+        valid=jnp.sum(valid),
+        terminated=jnp.sum(valid & rows.terminated),
+        nonfinite=jnp.sum(nonfinite),
+        reward=jnp.sum(jnp.where(valid, rows.reward, 0.0)),
+        disagreement=disagreement(dreamer.elites, ensemble.networks, ensemble.scale, few.obs, few.action),
+    )
+    return insert(imagined, rows, valid, window), rows.next_obs, trajectory.alive.reshape(-1), tally
+
+
+def pieces_of(rows: int) -> int:
+    """Into how many equal pieces so many rows are cut: about `PIECE_ROWS` each."""
+    return next(pieces for pieces in range(max(1, rows // PIECE_ROWS), 0, -1) if rows % pieces == 0)
+
+
+def dream_piece(
+    terminal: Terminal,
+    dreamer: Dreamer,
+    obs: Float[Array, "P O"],
+    alive: Bool[Array, " P"],
+    key: Key[Array, ""],
+    begin: Int[Array, ""],
+) -> Trajectory:
+    """One step of some of the rollouts."""
     ensemble = dreamer.ensemble
 
     def step(
-        obs: Float[Array, "B O"], action: Float[Array, "B A"], key: Key[Array, ""]
-    ) -> tuple[Float[Array, "B O"], Float[Array, " B"], Bool[Array, " B"]]:
+        obs: Float[Array, "P O"], action: Float[Array, "P A"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, "P O"], Float[Array, " P"], Bool[Array, " P"]]:
         next_obs, reward = imagine(dreamer.elites, ensemble.networks, ensemble.scale, obs, action, key)
         if dreamer.termination is None:
             return next_obs, reward, terminal(obs, action, next_obs)
         return next_obs, reward, predicts_end(dreamer.termination, obs, action, next_obs)
 
-    def act(obs: Float[Array, "B O"], key: Key[Array, ""]) -> Float[Array, "B A"]:
+    def act(obs: Float[Array, "P O"], key: Key[Array, ""]) -> Float[Array, "P A"]:
         return choose(dreamer.actor, obs, key, explore=True)
 
-    trajectory = unroll(step, act, obs, 1, key, alive, begin)
-    rows, valid = jax.tree.map(lambda leaf: leaf[0], trajectory.transitions), trajectory.valid[0]
-    few = jax.tree.map(lambda leaf: leaf[:DISAGREEMENT_ROWS], rows)
-    tally = Tally(
-        alive=jnp.sum(alive),
-        valid=jnp.sum(valid),
-        terminated=jnp.sum(valid & rows.terminated),
-        nonfinite=jnp.sum(trajectory.nonfinite),
-        reward=jnp.sum(jnp.where(valid, rows.reward, 0.0)),
-        disagreement=disagreement(dreamer.elites, ensemble.networks, ensemble.scale, few.obs, few.action),
-    )
-    return insert(imagined, rows, valid, window), trajectory.last_obs, trajectory.alive, tally
+    return unroll(step, act, obs, 1, key, alive, begin)
 
 
 def summarize(tallies: list[Tally], k: int, rollouts: int) -> dict[str, float]:

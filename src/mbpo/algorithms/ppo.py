@@ -17,7 +17,7 @@ from mbpo.optimizer import descend, init_optimizer
 from mbpo.pytree import pytree
 from mbpo.returns import advantages
 from mbpo.schedule import ramp
-from mbpo.types import EnvSpec, Host, Metrics, Transition, blank_transition
+from mbpo.types import EnvSpec, Host, Metrics, Obs, Transition, blank_transition
 
 METRICS = ("approximate_kl", "clip_fraction", "entropy", "explained_variance", "policy_loss", "value_loss")
 
@@ -38,6 +38,7 @@ class Moments:
     obs: RunningMoments
     returns: RunningMoments
     discounted_return: Float[Array, ""]
+    """Of the episode so far, γ to the newest reward's 0; 0 between episodes."""
 
 
 @pytree
@@ -138,13 +139,11 @@ class PPO:
             init_optimizer(self._adam, weights),
             Moments(init_moments((spec.obs_size,)), init_moments(()), jnp.zeros(())),
             Rollout(rows, jnp.zeros(self.steps_per_update, bool), jnp.int32(0)),
-            last_next_obs=jnp.full(spec.obs_size, jnp.nan),
+            last_next_obs=jnp.full(spec.obs_size, jnp.nan, jnp.float32),
             updates=jnp.int32(0),
         )
 
-    def act(
-        self, state: PPOState, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool
-    ) -> Float[Array, "*B A"]:
+    def act(self, state: PPOState, obs: Obs, key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
         return choose(state.weights, state.moments.obs, obs, key, explore)
 
     def prepare(self, state: PPOState, step: int, key: Key[Array, ""], host: Host) -> PPOState:
@@ -178,8 +177,10 @@ class PPO:
         the episodes that ended without a mark, because their last transition was corrupt and dropped.
         """
         starts = jnp.any(transition.obs != state.last_next_obs)
+        over = transition.terminated | transition.truncated
         before = state.moments.obs
-        after = before.add(transition.next_obs)
+        seen = jax.tree.map(lambda new, old: jnp.where(starts, new, old), before.add(transition.obs), before)
+        after = seen.add(transition.next_obs)
 
         running = jnp.where(starts, 0.0, self.discount * state.moments.discounted_return) + transition.reward
         returns = state.moments.returns.add(running)
@@ -196,7 +197,7 @@ class PPO:
         return PPOState(
             state.weights,
             state.optimizer,
-            Moments(after, returns, running),
+            Moments(after, returns, jnp.where(over, 0.0, running)),
             Rollout(rows, rollout.starts.at[rollout.length].set(starts), rollout.length + 1),
             transition.next_obs,
             state.updates,
@@ -236,7 +237,8 @@ class PPO:
         ).reshape(-1, self.batch_size)
         (weights, optimizer), metrics = jax.lax.scan(step, (weights, state.optimizer), order)
         metrics = jax.tree.map(jnp.mean, metrics) | {
-            "explained_variance": 1.0 - jnp.var(advantage) / jnp.var(advantage + value)
+            # Where all returns are alike there is nothing to explain, and nothing to divide by.
+            "explained_variance": 1.0 - jnp.var(advantage) / jnp.maximum(jnp.var(advantage + value), 1e-8)
         }
         rollout = Rollout(rows, state.rollout.starts, jnp.int32(0))
         updates = state.updates + order.shape[0]
@@ -294,10 +296,10 @@ def policy(weights: Weights, scaled_obs: Float[Array, "*B O"]) -> DiagonalGaussi
 
 @partial(jax.jit, static_argnames="explore")
 def choose(
-    weights: Weights, moments: RunningMoments, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool
+    weights: Weights, moments: RunningMoments, obs: Obs, key: Key[Array, ""], explore: bool
 ) -> Float[Array, "*B A"]:
     """A sampled action, or the mean."""
-    distribution = policy(weights, scale_obs(moments, obs))
+    distribution = policy(weights, scale_obs(moments, jnp.asarray(obs)))
     if not explore:
         return distribution.mean
     return distribution.sample(jax.random.normal(key, distribution.mean.shape))

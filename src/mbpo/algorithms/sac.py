@@ -16,7 +16,11 @@ from mbpo.nets import MLP, glorot_uniform, init_mlp, polyak
 from mbpo.optimizer import descend, init_optimizer
 from mbpo.pytree import pytree
 from mbpo.returns import td_target
-from mbpo.types import EnvSpec, Host, Metrics, Transition, blank_transition
+from mbpo.types import EnvSpec, Host, Metrics, Obs, Transition, blank_transition
+
+# Addresses below the key of an update. 0 and 1 are taken: `draw` splits the key itself in two, and splitting is
+# folding in 0 and 1.
+IMAGINED, NOISE = 2, 3
 
 METRICS = ("actor_loss", "critic_loss", "entropy", "q", "temperature")
 
@@ -107,9 +111,7 @@ class SAC:
             updates=jnp.int32(0),
         )
 
-    def act(
-        self, state: SACState, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool
-    ) -> Float[Array, "*B A"]:
+    def act(self, state: SACState, obs: Obs, key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
         return choose(state.learner.weights.actor, obs, key, explore)
 
     def prepare(self, state: SACState, step: int, key: Key[Array, ""], host: Host) -> SACState:
@@ -140,7 +142,7 @@ class SAC:
         The noise of all updates is drawn at once, outside the scan: it is cheaper there.
         """
         shape = (2, *batches.action.shape)
-        noise = jax.random.normal(jax.random.fold_in(key, 1), shape)
+        noise = jax.random.normal(jax.random.fold_in(key, NOISE), shape)
         learner, metrics = jax.lax.scan(self._update_once, learner, (batches, noise[0], noise[1]))
         return learner, jax.tree.map(jnp.mean, metrics)
 
@@ -213,9 +215,9 @@ def values(
 
 
 @partial(jax.jit, static_argnames="explore")
-def choose(actor: MLP, obs: Float[Array, "*B O"], key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
+def choose(actor: MLP, obs: Obs, key: Key[Array, ""], explore: bool) -> Float[Array, "*B A"]:
     """A sampled action, or tanh(mean)."""
-    distribution = policy(actor, obs)
+    distribution = policy(actor, jnp.asarray(obs))
     if not explore:
         return distribution.mode()
     return distribution.sample(jax.random.normal(key, distribution.mean.shape))[0]

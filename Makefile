@@ -1,0 +1,40 @@
+# Two commands on a fresh machine: `make train` and `make test`. Everything lives in this folder's .venv.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup train test check format soak peers clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "mbpo needs Python 3.11 or newer and $(PYTHON) is older; run: make PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	touch $@
+
+# Trains on InvertedPendulum until it balances; fails if the trained agent does not.
+train: $(READY)
+	rm -rf runs/first
+	$(BIN)/mbpo train --task InvertedPendulum --steps 3000 --out runs/first
+	$(BIN)/mbpo evaluate runs/first --episodes 10 --at-least 950
+	@echo "learning curve: runs/first/curve.png"
+
+test: $(READY)
+	$(BIN)/python -m pytest -q
+
+# What CI runs.
+check: $(READY)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q
+
+format: $(READY)
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean:
+	rm -rf .venv .peers build dist

@@ -1,0 +1,98 @@
+"""The whole of MBPO on a real environment: where a real step's time goes."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mbpo.algorithms.mbpo import MBPO
+from mbpo.clock import PARTS
+from mbpo.config import recorded_machine, recorded_versions, source_commit
+from mbpo.envs.tasks import Task
+
+NAMES = {"model": "fit", "rollout": "rollout", "policy": "policy", "env": "simulator"}
+APART = ("eval", "checkpoint")
+"""What a run does besides learning, and not a part of a real step."""
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """Seconds by part over `steps` real steps that follow `rows` random ones."""
+
+    task: str
+    rows: int
+    steps: int
+    seconds: Mapping[str, float]
+    compile_seconds: float
+    model_updates: int
+    policy_updates: int
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "bench": "train",
+            "task": self.task,
+            "rows": self.rows,
+            "steps": self.steps,
+            "seconds": {**self.seconds, "total": self.total, "compile": self.compile_seconds},
+            "shares": {part: spent / self.total for part, spent in self.seconds.items()},
+            "steps_per_second": self.steps / self.total,
+            "model_updates": self.model_updates,
+            "policy_updates": self.policy_updates,
+            "machine": recorded_machine(),
+            "versions": recorded_versions(),
+            "commit": source_commit(),
+        }
+
+    def to_text(self) -> str:
+        lines = [f"  {part:<12}{spent:>9.2f} s{spent / self.total:>8.1%}" for part, spent in self.seconds.items()]
+        head = (
+            f"MBPO on {self.task}: {self.steps:,} real steps after {self.rows:,} random ones, "
+            f"{self.steps / self.total:.2f} steps/s"
+        )
+        updates = f"{self.model_updates:,} gradient steps of the model, {self.policy_updates:,} of the policy"
+        return "\n".join([head, updates, *lines, f"  compilation, not in the shares: {self.compile_seconds:.2f} s"])
+
+
+def measure(mbpo: MBPO, task: Task, rows: int, steps: int) -> TrainReport:
+    """A real run, whose buffer its own random steps prepare; the clock is the run's own."""
+    from mbpo import experiment
+
+    algorithm = replace(mbpo, sac=replace(mbpo.sac, random_steps=rows))
+    with tempfile.TemporaryDirectory() as folder:
+        run = experiment.train(
+            task.name,
+            algorithm,
+            steps=rows + steps,
+            evaluate_every=rows,
+            episodes=1,
+            out=Path(folder) / "run",
+            display=None,
+        )
+        return split(task.name, rows, steps, run.metrics)
+
+
+def split(task: str, rows: int, steps: int, metrics: Sequence[Mapping[str, Any]]) -> TrainReport:
+    """The time between the end of the random steps and the end of the run, by part."""
+    first, last = metrics[0], metrics[-1]
+
+    def between(column: str) -> float:
+        return last[column] - first[column]
+
+    parts = {part: between(f"seconds/{part}") for part in PARTS}
+    compiled = between("seconds/compile")
+    seconds = {name: parts[part] for part, name in NAMES.items()}
+    seconds["rest"] = between("seconds") - sum(parts.values()) - compiled
+    return TrainReport(
+        task,
+        rows,
+        steps,
+        seconds,
+        compiled,
+        model_updates=last["model_updates"],
+        policy_updates=last["policy_updates"],
+    )
