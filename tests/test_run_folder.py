@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,6 +174,16 @@ def assert_free(folder: RunFolder) -> None:
         pass
 
 
+def soon_free(folder: RunFolder) -> None:
+    """A child that was forked a moment before the kill lets go when it first runs."""
+    for _ in range(100):
+        try:
+            return assert_free(folder)
+        except UsageError:
+            time.sleep(0.02)
+    return assert_free(folder)
+
+
 @pytest.mark.parametrize("how", [None, signal.SIGKILL])
 def test_a_second_program_is_refused_until_the_first_has_ended(folder: RunFolder, how: signal.Signals | None) -> None:
     process = holder(folder)
@@ -197,7 +208,7 @@ def test_children_of_a_killed_program_do_not_keep_the_lock(folder: RunFolder, bo
         assert_free(folder)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert_free(folder)
+    soon_free(folder)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.close()

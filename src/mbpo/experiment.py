@@ -359,11 +359,12 @@ def check_callback(callback: Any) -> None:
         raise UsageError(f"callback is {callback!r}; give a function of an evaluation's row.")
 
 
-def whole_number(name: str, value: Any, least: int, most: float = float("inf")) -> int:
+def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:
     """The value, if it is a whole number in this range; those of NumPy are."""
-    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and least <= value <= most:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if whole and value >= least and (most is None or value <= most):
         return int(value)
-    bounds = f"at least {least}" if most == float("inf") else f"between {least} and {most:,}"
+    bounds = f"at least {least}" if most is None else f"between {least} and {most:,}"
     raise UsageError(f"{name} is {value!r}; it must be a whole number, {bounds}.")
 
 

@@ -22,7 +22,7 @@ class Range:
     high: float = math.inf
     open: bool = False
 
-    def __contains__(self, number: float) -> bool:
+    def __contains__(self, number: int | float) -> bool:
         inside = self.low < number < self.high if self.open else self.low <= number <= self.high
         return inside and math.isfinite(number)
 
@@ -32,12 +32,12 @@ class Range:
         return f"{'above' if self.open else 'at least'} {self.low:g}"
 
 
-COUNT = Range(1)
-NATURAL = Range(0)
-POSITIVE = Range(0, open=True)
-NOT_NEGATIVE = Range(0)
-FRACTION = Range(0, 1)
-PROPER_FRACTION = Range(0, 1, open=True)
+COUNT = Range(1.0)
+NATURAL = Range(0.0)
+POSITIVE = Range(0.0, open=True)
+NOT_NEGATIVE = Range(0.0)
+FRACTION = Range(0.0, 1.0)
+PROPER_FRACTION = Range(0.0, 1.0, open=True)
 
 
 def check_settings(settings: Any, **ranges: Range) -> None:
