@@ -149,16 +149,16 @@ def test_elites_are_members_by_their_index():
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("settings", "message"),
     [
-        (Model(hidden_sizes=(64, 64)), "weight_decay has 5 numbers for 2 hidden layers"),
-        (Model(elites=8), "8 elites of 7 members"),
-        (Model(elites=0), "0 elites of 7 members"),
+        ({"hidden_sizes": (64, 64)}, "weight_decay of Model has 5 entries, and its networks 3 layers"),
+        ({"elites": 8}, "elites of Model is 8, and there are 7 members"),
+        ({"elites": 0}, "elites of Model is 0; it must be at least 1"),
     ],
 )
-def test_numbers_that_contradict_each_other_are_refused(model, message):
+def test_numbers_that_contradict_each_other_are_refused(settings, message):
     with pytest.raises(UsageError, match=message):
-        model.init(SPEC, jax.random.key(0))
+        Model(**settings)
 
 
 # --- imagine ----------------------------------------------------------------------------------------------------------
