@@ -73,8 +73,10 @@ def test_the_runner_knows_no_algorithm():
     assert not uses(FILES["runner.py"], "mbpo.algorithms", "mbpo.presets")
 
 
-PARTS = """addresses buffer distributions guards losses memory model model_fit nets normalizer optimizer pytree returns
-    rollout schedule termination types""".split()
+PARTS = [
+    *("addresses", "buffer", "distributions", "guards", "losses", "memory", "model", "model_fit", "nets", "normalizer"),
+    *("optimizer", "pytree", "returns", "rollout", "schedule", "termination", "types"),
+]
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from examples import SPEC, as_arrays, random_rows
-from gradients import assert_gradient
 from scipy import stats
 
+from examples import SPEC, as_arrays, random_rows
+from gradients import assert_gradient
 from mbpo import model as model_module
 from mbpo.errors import UsageError
 from mbpo.model import (
