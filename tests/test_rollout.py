@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
 from examples import assert_same
 from gradients import assert_gradient
-
 from mbpo.rollout import Trajectory, unroll
 
 ROWS = 12

@@ -46,7 +46,7 @@ class Guard:
         for name, past in self._losses.items():
             past.extend(memory.get(name, ()))
 
-    def check(self, step: int, metrics: Mapping[str, float | None], largest_reward: float) -> None:
+    def check(self, step: int, metrics: Mapping[str, int | float | None], largest_reward: float) -> None:
         """Raises `DivergedError` with the likely cause. `largest_reward` is the largest |reward| of the run so far."""
         for name, value in metrics.items():
             if value is not None and not math.isfinite(value):
@@ -58,7 +58,9 @@ class Guard:
             self._check_loss(step, name, metrics.get(name), past, largest_reward)
         self._check_value(step, metrics, largest_reward)
 
-    def _check_loss(self, step: int, name: str, loss: float | None, past: deque[float], largest_reward: float) -> None:
+    def _check_loss(
+        self, step: int, name: str, loss: int | float | None, past: deque[float], largest_reward: float
+    ) -> None:
         if loss is None:
             return
         harmless = max(largest_reward, LARGEST_SCALED_REWARD) ** 2
@@ -71,7 +73,7 @@ class Guard:
             )
         past.append(loss)
 
-    def _check_value(self, step: int, metrics: Mapping[str, float | None], largest_reward: float) -> None:
+    def _check_value(self, step: int, metrics: Mapping[str, int | float | None], largest_reward: float) -> None:
         q, temperature, entropy = (metrics.get(name) for name in ("q", "temperature", "entropy"))
         if q is None or temperature is None or entropy is None:
             return

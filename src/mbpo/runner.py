@@ -70,7 +70,7 @@ class Progress:
     corrupt: int = 0
     largest_reward: float = 0.0
     """In absolute value, of all real steps."""
-    metrics: dict[str, float | None] = field(default_factory=dict[str, float | None])
+    metrics: dict[str, int | float | None] = field(default_factory=dict[str, int | float | None])
     """The algorithm's newest metrics."""
 
     @property
@@ -220,7 +220,7 @@ class Runner:
         self.progress.episode_over = False
         self.progress.episode_return = 0.0
 
-    def _take_metrics(self, metrics: Mapping[str, float | None]) -> None:
+    def _take_metrics(self, metrics: Mapping[str, int | float | None]) -> None:
         """Remembers what the next evaluation row will say, unless it shows that learning has diverged."""
         if metrics:
             self.guard.check(self.progress.step, metrics, self.progress.largest_reward)

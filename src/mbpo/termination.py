@@ -110,7 +110,7 @@ class TerminationModel:
 
     def fit(
         self, networks: TerminationNetworks, buffer: Buffer[Transition], key: Key[Array, ""]
-    ) -> tuple[TerminationNetworks, Mapping[str, float | None]]:
+    ) -> tuple[TerminationNetworks, Mapping[str, int | float | None]]:
         """The networks after one fit to the rows alive in the buffer, and what their holdout rows say of them.
 
         With fewer than two ends, or than two other rows, there is nothing to tell apart: either no end is predicted

@@ -227,14 +227,14 @@ class MBPO:
 
     def _fit_termination(
         self, state: MBPOState, key: Key[Array, ""]
-    ) -> tuple[TerminationNetworks | None, Mapping[str, float | None]]:
+    ) -> tuple[TerminationNetworks | None, Mapping[str, int | float | None]]:
         if state.termination is None:
             return None, {}
         return self.termination_networks.fit(state.termination, state.sac.buffer, key)
 
     # --- Algorithm 2: the imagined rollouts -------------------------------------------------------------------------
 
-    def _imagine(self, state: MBPOState, k: int, key: Key[Array, ""]) -> tuple[MBPOState, dict[str, float]]:
+    def _imagine(self, state: MBPOState, k: int, key: Key[Array, ""]) -> tuple[MBPOState, dict[str, int | float]]:
         """The state with the rollouts of the next `fit_every` steps in its buffer, and what they were like.
 
         One step of all rollouts at a time: so that nothing is compiled when k grows, and memory does not.
@@ -396,7 +396,7 @@ def dream_piece(
     return unroll(step, act, obs, 1, key, alive, begin)
 
 
-def summarize(tallies: list[Tally], k: int, rollouts: int) -> dict[str, float]:
+def summarize(tallies: list[Tally], k: int, rollouts: int) -> dict[str, int | float]:
     """The columns of the rollouts in `fits.jsonl`."""
     alive, valid, terminated, nonfinite, reward = (
         float(sum(getattr(tally, name) for tally in tallies))
