@@ -236,15 +236,33 @@ def padded_mask(ages: np.ndarray, capacity: int) -> Bool[Array, " N"]:
 
 @jax.jit
 def input_scale(buffer: Buffer[Transition], mask: Bool[Array, " N"]) -> InputScale:
-    """Mean and deviation of the inputs over the rows whose age is marked; a deviation below 1e-12 counts as 1."""
-    rows = take(buffer, jnp.arange(buffer.capacity))
-    x = jnp.concatenate([rows.obs, rows.action], axis=-1)
+    """Mean and deviation of the inputs over the rows whose age is marked; a deviation below 1e-12 counts as 1.
+
+    Summed block after block, where a block without marks adds exactly 0: so the bits do not depend on the capacity,
+    which is another one when a run is resumed to a later end.
+    """
+    blocks = -(-buffer.capacity // BLOCK)
+    ages = jnp.arange(blocks * BLOCK).reshape(blocks, BLOCK)
+    weights = jnp.pad(mask, (0, blocks * BLOCK - buffer.capacity)).astype(jnp.float32).reshape(blocks, BLOCK)
+
+    def inputs(age: Int[Array, "*B"]) -> Float[Array, "*B I"]:
+        rows = take(buffer, age)
+        return jnp.concatenate([rows.obs, rows.action], axis=-1)
+
     # Counted from one of the rows, so that a column that never changes has a deviation of exactly 0 in float32.
-    origin = x[jnp.argmax(mask)]
-    weight, x = mask.astype(jnp.float32)[:, None], x - origin[None, :]
-    mean = jnp.sum(x * weight, axis=0) / jnp.sum(weight)
-    variance = jnp.sum(jnp.square(x - mean[None, :]) * weight, axis=0) / jnp.sum(weight)
-    std = jnp.sqrt(variance)
+    origin = inputs(jnp.argmax(mask))
+
+    def average(of: Callable[[Float[Array, "B I"]], Float[Array, "B I"]]) -> Float[Array, " I"]:
+        def add(
+            total: Float[Array, " I"], block: tuple[Int[Array, " B"], Float[Array, " B"]]
+        ) -> tuple[Float[Array, " I"], None]:
+            age, weight = block
+            return total + jnp.sum(of(inputs(age) - origin[None, :]) * weight[:, None], axis=0), None
+
+        return jax.lax.scan(add, jnp.zeros_like(origin), (ages, weights))[0] / jnp.sum(weights)
+
+    mean = average(lambda x: x)
+    std = jnp.sqrt(average(lambda x: jnp.square(x - mean[None, :])))
     return InputScale(origin + mean, jnp.where(std < 1e-12, 1.0, std))
 
 
