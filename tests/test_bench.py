@@ -1,8 +1,10 @@
 """The benchmarks: the limit has the products of the real thing and no others, and the numbers add up."""
 
 import json
+import sys
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +13,13 @@ import pytest
 
 from mbpo.algorithms.mbpo import DISAGREEMENT_ROWS, MBPO, Dreamer, dream_step, never, pieces_of
 from mbpo.algorithms.sac import SAC, draw
-from mbpo.bench import command, model, policy, rollout, train
+from mbpo.bench import command, model, peers, policy, rollout, train
 from mbpo.bench.products import Net, Product, Signature, Workload, compiled_products
 from mbpo.bench.synthetic import smooth_buffer
 from mbpo.bench.timing import Timing, interleave
 from mbpo.buffer import init_buffer
 from mbpo.cli import run_command
+from mbpo.errors import UsageError
 from mbpo.model import Model, elite_members
 from mbpo.model_fit import train_chunk
 from mbpo.types import EnvSpec, blank_transition
@@ -159,3 +162,24 @@ def test_the_command_prints_one_line_of_json_and_writes_it(tmp_path, capsys, mon
     assert run_command(["bench", "policy", "--json", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert json.loads(printed) == json.loads(out.read_text())
+
+
+def test_peers_are_asked_for_in_turn_and_their_versions_kept(monkeypatch, tmp_path):
+    program = tmp_path / "sac.py"
+    program.write_text(
+        "import sys\nprint('{\"torch\": \"2\"}', flush=True)\nfor _ in sys.stdin: print('done', flush=True)\n"
+    )
+    monkeypatch.setattr(peers, "PYTHON", Path(sys.executable))
+    monkeypatch.setattr(peers, "PROGRAMS", tmp_path)
+    monkeypatch.setattr(peers, "POLICY_PEERS", {"Other": "other"})
+    with peers.policy_peers(SMALL_SAC, SPEC, rows=50) as others:
+        report = policy.measure(SMALL_SAC, SPEC, rounds=1, rows=50, peers=others)
+    assert others[0].process.poll() is not None
+    assert report.to_json()["peers"] == {"Other": {"torch": "2"}}
+    assert report.facts["times Other"] > 0
+
+
+def test_peers_that_are_not_there_are_asked_to_be_built(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="make peers"), peers.policy_peers(SMALL_SAC, SPEC, rows=50):
+        pass

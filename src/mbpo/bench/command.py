@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +12,7 @@ import tyro
 
 from mbpo.algorithms.mbpo import MBPO
 from mbpo.bench import model, policy, rollout, train
+from mbpo.bench.peers import policy_peers, train_peer
 from mbpo.bench.report import Report
 from mbpo.bench.train import TrainReport
 from mbpo.command_lines import parse
@@ -43,6 +44,8 @@ class Bench:
     """Whole fits in the model's benchmark, of which the best counts; 0 leaves them out."""
     steps: int = 500
     """Real steps in the benchmark of training."""
+    peers: bool = False
+    """Measure other code bases beside ours, for the policy and for training; `make peers` fetches them."""
     out: Path | None = None
     """A JSON file for the numbers."""
     json: bool = False
@@ -70,10 +73,13 @@ def measure(command: Bench) -> Report | TrainReport:
     rows = command.rows or DEFAULT_ROWS[command.part]
     mbpo = paper_preset(task)
     if command.part == "train":
-        return train.measure(mbpo, task, rows, command.steps)
+        peer = train_peer(task.name, rows, command.steps) if command.peers else None
+        return replace(train.measure(mbpo, task, rows, command.steps), peer=peer)
     spec = task_spec(task)
     if command.part == "policy":
-        return policy.measure(replace(mbpo.sac, updates_per_step=command.updates), spec, command.rounds, rows)
+        sac = replace(mbpo.sac, updates_per_step=command.updates)
+        with policy_peers(sac, spec, rows) if command.peers else nullcontext([]) as peers:
+            return policy.measure(sac, spec, command.rounds, rows, peers)
     if command.part == "model":
         return model.measure(mbpo.model, spec, command.rounds, rows, command.fits)
     return rollout.measure(mbpo, spec, command.rounds, rows)

@@ -1,10 +1,11 @@
 """The policy update against its limit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import jax
 
 from mbpo.algorithms.sac import SAC, draw
+from mbpo.bench.peers import Peer
 from mbpo.bench.products import Net, Product, Workload
 from mbpo.bench.report import Line, Report
 from mbpo.bench.synthetic import smooth_buffer
@@ -12,7 +13,7 @@ from mbpo.bench.timing import interleave
 from mbpo.types import EnvSpec
 
 
-def measure(sac: SAC, spec: EnvSpec, rounds: int, rows: int) -> Report:
+def measure(sac: SAC, spec: EnvSpec, rounds: int, rows: int, peers: Sequence[Peer] = ()) -> Report:
     """`SAC.improve`, and the same with drawing its batches from a buffer, against the products that it needs."""
     key = jax.random.key(0)
     buffer, learner = smooth_buffer(spec, key, rows), sac.init_learner(spec, key)
@@ -30,9 +31,9 @@ def measure(sac: SAC, spec: EnvSpec, rounds: int, rows: int) -> Report:
         jax.block_until_ready(metrics)
 
     limit = workload(sac, spec)
-    timings = interleave(
-        {"limit": limit.contestant(updates), "improve": improve, "draw + improve": draw_and_improve}, rounds
-    )
+    ours = {"limit": limit.contestant(updates), "improve": improve, "draw + improve": draw_and_improve}
+    timings = interleave(ours | {peer.name: peer for peer in peers}, rounds)
+    advantages = {peer.name: timings[peer.name].best / timings["draw + improve"].best for peer in peers}
     return Report(
         bench="policy",
         task=spec.name,
@@ -40,6 +41,9 @@ def measure(sac: SAC, spec: EnvSpec, rounds: int, rows: int) -> Report:
         unit="update",
         gflop=limit.flop / 1e9,
         lines=tuple(Line(name, timing.per(updates)) for name, timing in timings.items()),
+        facts={f"times {name}": advantage for name, advantage in advantages.items()},
+        peers={peer.name: peer.versions for peer in peers},
+        notes=tuple(f"draw + improve is {times:.2f}x as fast as {name}" for name, times in advantages.items()),
     )
 
 

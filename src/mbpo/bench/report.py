@@ -30,6 +30,8 @@ class Report:
     lines: tuple[Line, ...]
     facts: Mapping[str, float] = field(default_factory=dict[str, float])
     """Further numbers by name."""
+    peers: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
+    """The versions that other code bases ran with."""
     notes: tuple[str, ...] = ()
 
     def ratio(self, line: Line) -> float:
@@ -50,6 +52,7 @@ class Report:
             "seconds": times,
             "ratios": {line.name: self.ratio(line) for line in self.lines[1:]},
             "facts": dict(self.facts),
+            "peers": {name: dict(versions) for name, versions in self.peers.items()},
             "load": list(os.getloadavg()),
             "machine": recorded_machine(),
             "versions": recorded_versions(),

@@ -1,5 +1,6 @@
 """The whole of MBPO on a real environment: where a real step's time goes."""
 
+import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ class TrainReport:
     compile_seconds: float
     model_updates: int
     policy_updates: int
+    peer: Mapping[str, Any] | None = None
+    """mbrl-lib's numbers for the same steps: `steps_per_second`, `seconds` by part, `versions`, ..."""
 
     @property
     def total(self) -> float:
@@ -43,6 +46,8 @@ class TrainReport:
             "steps_per_second": self.steps / self.total,
             "model_updates": self.model_updates,
             "policy_updates": self.policy_updates,
+            "load": list(os.getloadavg()),
+            "peers": {"mbrl-lib": self.peer} if self.peer else {},
             "machine": recorded_machine(),
             "versions": recorded_versions(),
             "commit": source_commit(),
@@ -55,7 +60,21 @@ class TrainReport:
             f"{self.steps / self.total:.2f} steps/s"
         )
         updates = f"{self.model_updates:,} gradient steps of the model, {self.policy_updates:,} of the policy"
-        return "\n".join([head, updates, *lines, f"  compilation, not in the shares: {self.compile_seconds:.2f} s"])
+        compilation = f"  compilation, not in the shares: {self.compile_seconds:.2f} s"
+        return "\n".join([head, updates, *lines, compilation, *self._peer_lines()])
+
+    def _peer_lines(self) -> list[str]:
+        if self.peer is None:
+            return []
+        peer, parts = self.peer, ", ".join(f"{part} {spent:.1f} s" for part, spent in self.peer["seconds"].items())
+        updates = f"{peer['model_updates']:,} gradient steps of the model, {peer['policy_updates']:,} of the policy"
+        faster = (self.steps / self.total) / peer["steps_per_second"]
+        theirs, ours = peer["seconds"]["fit"] / peer["model_updates"], self.seconds["fit"] / self.model_updates
+        return [
+            f"mbrl-lib: {peer['steps_per_second']:.2f} steps/s; {updates}",
+            f"  {parts}",
+            f"ours is {faster:.2f}x as fast a real step, and {theirs / ours:.2f}x as fast a gradient step of a fit",
+        ]
 
 
 def measure(mbpo: MBPO, task: Task, rows: int, steps: int) -> TrainReport:
