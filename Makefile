@@ -32,6 +32,18 @@ check: $(READY)
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q
 
+# Fifty kills and resumes of each algorithm.
+soak: $(READY)
+	$(BIN)/python -m tests.soak --algorithm sac --kills 50 --log results/soak/sac.log
+	$(BIN)/python -m tests.soak --algorithm ppo --kills 50 --log results/soak/ppo.log
+	$(BIN)/python -m tests.soak --algorithm mbpo --kills 50 --log results/soak/mbpo.log
+
+# The environment of the code bases that `mbpo bench --peers` measures beside ours; nothing here imports them.
+peers: .peers/.ready
+
+.peers/.ready: benchmarks/peers/setup.sh benchmarks/peers/requirements.txt
+	PYTHON=$(PYTHON) sh benchmarks/peers/setup.sh
+
 format: $(READY)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
