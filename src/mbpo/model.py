@@ -94,8 +94,8 @@ class Model:
         initializers = [truncated_normal] * (len(sizes) - 1)
         networks = Networks(
             tuple(init_mlp(k, sizes, initializers) for k in jax.random.split(key, self.members)),
-            max_log_var=jnp.full(outputs, 0.5),
-            min_log_var=jnp.full(outputs, -10.0),
+            max_log_var=jnp.full(outputs, 0.5, jnp.float32),
+            min_log_var=jnp.full(outputs, -10.0, jnp.float32),
         )
         return Ensemble(
             networks,

@@ -122,7 +122,7 @@ class PPO:
             init_optimizer(self._adam, weights),
             Moments(init_moments((spec.obs_size,)), init_moments(()), jnp.zeros(())),
             Rollout(rows, jnp.zeros(self.steps_per_update, bool), jnp.int32(0)),
-            last_next_obs=jnp.full(spec.obs_size, jnp.nan),
+            last_next_obs=jnp.full(spec.obs_size, jnp.nan, jnp.float32),
             updates=jnp.int32(0),
         )
 
