@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from examples import SPEC, QuietHost, buffer_of, copied, random_rows, snapshot
-from gradients import assert_gradient
 from lives import TINY_SAC, begin, live
 
+from examples import SPEC, QuietHost, buffer_of, copied, random_rows, snapshot
+from gradients import assert_gradient
 from mbpo.algorithms.sac import SAC, SACState, choose, draw, estimate, policy, values
 from mbpo.nets import MLP, Linear
 
