@@ -217,5 +217,5 @@ def test_the_loss_by_hand_and_its_gradient():
 
 
 def test_an_odd_batch_is_refused():
-    with pytest.raises(UsageError, match="batch_size is 7; half of the rows are ends"):
+    with pytest.raises(UsageError, match="batch_size of TerminationModel is 7, and half of it are ends; make it even"):
         TerminationModel(batch_size=7).init(SPEC, jax.random.key(0))

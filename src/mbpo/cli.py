@@ -6,6 +6,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -236,3 +237,13 @@ def prepare_jax() -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(caches / "mbpo" / "jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
+    if version("jaxlib").startswith(JAXLIB_WITH_FLAGS):
+        os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {os.environ.get('XLA_FLAGS', '')}".rstrip()
+
+
+XLA_FLAGS = "--xla_cpu_prefer_vector_width=512"
+"""Element-wise kernels twice as fast where the processor has such vectors, and unchanged where it has not. The user's
+own flags stand behind it, and the last one counts."""
+
+JAXLIB_WITH_FLAGS = "0.10."
+"""The versions known to have these flags: any other would end the program at a flag that it does not know."""
