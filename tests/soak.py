@@ -132,7 +132,7 @@ def attempt(process: subprocess.Popen[str], run: Path, chance: random.Random) ->
             time.sleep(0.002)
         patience = chance.uniform(0.0, MOMENT)
     try:
-        process.wait(patience)
+        process.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
@@ -150,7 +150,9 @@ def outcome(run: Path) -> dict[str, Any]:
     """All that two runs of one seed must have in common: rows without times, and digests of the newest checkpoint."""
     newest = max((run / "checkpoints").glob("step-*"))
     manifest = json.loads((newest / "manifest.json").read_bytes())
-    rows = {path.stem: [timeless(line) for line in path.open()] for path in sorted(run.glob("*.jsonl"))}
+    rows = {
+        path.stem: [timeless(line) for line in path.read_text().splitlines()] for path in sorted(run.glob("*.jsonl"))
+    }
     values = manifest["values"]
     return {**rows, "state": manifest["files"]["state.safetensors"]["sha256"], "progress": values["progress"]}
 
