@@ -47,3 +47,8 @@ def write_rows(folder: Path, rows: list[dict[str, Any]], settings: Mapping[str, 
     (folder / "config.json").write_text(json.dumps(settings))
     (folder / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
     return folder
+
+
+def everything(path: Path) -> list[tuple[str, bytes | None]]:
+    """All there is below a path: to see that a refusal left no trace."""
+    return sorted((str(entry), entry.read_bytes() if entry.is_file() else None) for entry in path.rglob("*"))

@@ -22,6 +22,7 @@ from training import (
     digests,
     interrupted,
     series,
+    tear,
     train,
 )
 
@@ -201,10 +202,6 @@ def test_a_finished_run_says_so_and_changes_nothing(whole: Folder, capsys: pytes
     assert before == {name: (path / name).read_bytes() for name in before}
     after = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in (path / "checkpoints").rglob("*.json")}
     assert checkpoints == after
-
-
-def tear(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-100])
 
 
 def flip(file: Path) -> None:

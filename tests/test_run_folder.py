@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from mbpo.errors import RunError, UsageError
 from mbpo.run_folder import RunFolder, as_json
+from runs import everything
 
 CONFIG = {"algorithm": "sac", "task": "Hopper", "seed": 0, "rate": 3e-4, "note": "γ"}
 
@@ -26,11 +27,6 @@ CONFIG = {"algorithm": "sac", "task": "Hopper", "seed": 0, "rate": 3e-4, "note":
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", CONFIG)
-
-
-def everything(path: Path) -> list[tuple[str, bytes | None]]:
-    """All there is below a path: to see that a refusal left no trace."""
-    return sorted((str(entry), entry.read_bytes() if entry.is_file() else None) for entry in path.rglob("*"))
 
 
 # Making and opening

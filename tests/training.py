@@ -66,6 +66,10 @@ def assert_same_outcome(run: Path, other: Path) -> None:
     assert digests(run) == digests(other)
 
 
+def tear(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
 class Interrupting(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Calls a function in the middle of the given real step, as a signal may come in the middle of anything."""
 

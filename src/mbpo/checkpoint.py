@@ -239,7 +239,7 @@ def _load(path: Path, template: Any, run: str | None, skipped: list[str]) -> Loa
     _check_hashes(path, manifest)
     state = view_tensors(path / _STATE)
     if template is not None and (wrong := difference(template, state)):
-        raise _NotGood(f"{wrong}, so it was made by other hyper-parameters")
+        raise _NotGood(f"{wrong}, so it was made by other hyper-parameters or in another environment")
     return Loaded(manifest["step"], state, view_tensors(path / _EXTRA), manifest["values"], skipped)
 
 

@@ -1,5 +1,6 @@
 """The command line: parse, call one function, print."""
 
+import io
 import json
 import os
 import signal
@@ -41,6 +42,9 @@ commands:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The program `mbpo`. Exits with 0, 1 (a run failed), 2 (bad usage), 130 or 143 (stopped by a signal)."""
     warnings.showwarning = show_warning
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What its encoding has no letter for, such as `±` in ASCII, becomes `?`: that must not end a command.
+        sys.stdout.reconfigure(errors="replace")
     try:
         code = run_command(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
@@ -131,7 +135,7 @@ def evaluate(arguments: list[str]) -> int:
         print(json.dumps(summary))
     else:
         print(f"return {words.score(result.mean, result.std)} over {len(result.returns)} episodes")
-    if command.at_least is not None and result.mean < command.at_least:
+    if command.at_least is not None and not result.mean >= command.at_least:
         raise RunError(f"The mean return {result.mean:,.1f} is below the {command.at_least:,.1f} that was asked for.")
     return 0
 

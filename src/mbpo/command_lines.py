@@ -135,13 +135,14 @@ def train_command(arguments: Sequence[str]) -> tuple[Train, Any]:
 
 
 def flag_value(arguments: Sequence[str], name: str, otherwise: str) -> str:
-    """The value of a flag that decides which other flags there are."""
+    """The value of a flag that decides which other flags there are; given twice, the last one counts, as for all."""
+    value = otherwise
     for i, argument in enumerate(arguments):
         if argument == f"--{name}" and i + 1 < len(arguments):
-            return arguments[i + 1]
-        if argument.startswith(f"--{name}="):
-            return argument.partition("=")[2]
-    return otherwise
+            value = arguments[i + 1]
+        elif argument.startswith(f"--{name}="):
+            value = argument.partition("=")[2]
+    return value
 
 
 def parse(kind: type[Parsed], arguments: Sequence[str], program: str) -> Parsed:
@@ -170,7 +171,7 @@ def explain(complaint: str, known: dict[str, Any], arguments: Sequence[str], pro
     """What tyro complains about, in our words where we have any."""
     if missing := re.match(r"Missing from .*?: (\S+)", complaint):
         return f"{program} needs {'a path' if missing[1] == 'PATH' else missing[1]}"
-    if refused := re.match(r"Error parsing ([\w.]+): (\w+) of \w+ (is .*)", complaint):
+    if refused := re.match(r"Error parsing ([\w.-]+): (\w+) of \w+ ((?:is|has) .*)", complaint):
         return f"--{refused[1]}.{refused[2].replace('_', '-')} {refused[3]}"
     named = re.search(r"(--[\w.-]+)", complaint)
     flag = named[1].replace("_", "-") if named else ""
@@ -188,6 +189,8 @@ def explain_unknown(argument: str, known: dict[str, Any], program: str) -> str:
     if not flag.startswith("-"):
         return f"'{argument}' is one argument too many; see `{program} --help`."
     if "." in flag and owner in OWNERS and not any(name.startswith(f"--{owner}.") for name in known):
+        if "--algorithm" not in known:
+            return f"The option '{flag}' is one of `mbpo train`: a run keeps its hyper-parameters; leave it out."
         return f"The option '{flag}' is one of --algorithm {owner}; choose that, or leave it out."
     return f"There is no option '{flag}'; {nearest(flag, known)}"
 
@@ -207,13 +210,14 @@ def values_of(flag: str, arguments: Sequence[str]) -> list[str]:
 
 
 def first_sentence(box: str) -> str:
-    """What tyro says inside its box, up to the rule under it."""
+    """What tyro says inside its box, up to the rule under it; where UTF-8 is not spoken, a rule is above it too."""
     lines = [re.sub(r"^[│|]\s?|\s*[│|]$", "", line).strip() for line in box.splitlines()[1:]]
     said: list[str] = []
     for line in lines:
-        if set(line) <= set("─╰╯-"):
+        if not set(line) <= set("─╰╯-"):
+            said.append(line)
+        elif said:
             break
-        said.append(line)
     return " ".join(said).rstrip(".")
 
 

@@ -64,8 +64,7 @@ def train(
 
     Ctrl-C and SIGTERM save the run and then raise `StoppedBySignal`, a KeyboardInterrupt; `load(out).resume()` goes on.
     """
-    check_sinks(sinks)
-    check_callback(callback)
+    session = Session(callback, sinks, display)
     module = import_module_or_file(str(env_module)) if env_module is not None else None
     source = find_task(task) if isinstance(task, str) else task
     named = source if isinstance(source, Task) else Task(name=config.function_name(source), env_id="")
@@ -103,7 +102,7 @@ def train(
         machine=config.recorded_machine(),
     )
     run = Run(path, run_config, source)
-    run.start(Session(callback, sinks, display))
+    run.start(session)
     return run
 
 
@@ -123,6 +122,13 @@ class Session:
     callback: Callback | None
     sinks: Sequence[str]
     stream: TextIO | bool | None
+
+    def __post_init__(self) -> None:
+        check_sinks(self.sinks)
+        if self.callback is not None and not callable(self.callback):
+            raise UsageError(f"callback is {self.callback!r}; give a function of an evaluation's row.")
+        if not (self.stream is None or isinstance(self.stream, bool) or hasattr(self.stream, "write")):
+            raise UsageError(f"display is {self.stream!r}; give True, False or a stream.")
 
     def open_display(self) -> Display:
         if isinstance(self.stream, bool):
@@ -190,8 +196,7 @@ class Run:
         display: TextIO | bool | None = True,
     ) -> "Run":
         """This run, after going on from its newest checkpoint to `steps` (its new total; by default the old one)."""
-        check_sinks(sinks)
-        check_callback(callback)
+        session = Session(callback, sinks, display)
         total = self.config.steps if steps is None else whole_number("steps", steps, 1)
         if total < self.config.steps:
             raise UsageError(
@@ -200,7 +205,7 @@ class Run:
             )
         further = Run(self.path, dataclasses.replace(self.config, steps=total), self._source)
         try:
-            further.go_on(Session(callback, sinks, display))
+            further.go_on(session)
         finally:
             self.config = RunConfig.from_json(RunFolder.open(self.path).config, self.path / CONFIG)
             self.__dict__.pop("_state", None)  # of the checkpoint before
@@ -352,11 +357,6 @@ def choose_algorithm(algorithm: str | Algorithm[Any], task: Task, variant: str) 
         if type(algorithm) is known:
             return name, dataclasses.replace(find_preset(name, task, variant), algorithm=algorithm)
     raise UsageError(f"{algorithm!r} is no algorithm of mbpo; take a name or an instance of: {', '.join(ALGORITHMS)}.")
-
-
-def check_callback(callback: Any) -> None:
-    if callback is not None and not callable(callback):
-        raise UsageError(f"callback is {callback!r}; give a function of an evaluation's row.")
 
 
 def whole_number(name: str, value: Any, least: int, most: int | None = None) -> int:

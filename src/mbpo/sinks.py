@@ -94,6 +94,8 @@ SINKS: dict[str, Extra] = {
 
 def check_sinks(names: Sequence[str]) -> None:
     """Raises if a sink is unknown or not installed: to be called before anything is created."""
+    if isinstance(names, str):
+        raise UsageError(f"sinks is {names!r}; give a tuple of names: ({names!r},).")
     for name in names:
         if name not in SINKS:
             raise UsageError(f"There is no sink '{name}'; {nearest(name, SINKS)}")

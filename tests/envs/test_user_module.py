@@ -8,16 +8,7 @@ import pytest
 from mbpo.envs.user_module import import_module_or_file
 from mbpo.errors import UsageError
 
-
-@pytest.fixture(autouse=True)
-def _clean_imports(monkeypatch, tmp_path):
-    """A working folder of its own; what a test imports is forgotten after it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", sys.path.copy())
-    before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def write(path, text):

@@ -102,7 +102,7 @@ class Environment:
 
     def to_box(self, action: np.ndarray) -> np.ndarray:
         """What the environment receives for `action`, one or a batch: clipped to [−1, 1], in the space's own units."""
-        return np.stack([self._rescale(row) for row in action]) if action.ndim > 1 else self._rescale(action)
+        return self._rescale(action)
 
     def snapshot(self) -> Snapshot | None:
         """The running episode, to be restored later, by another process too; None between episodes.
