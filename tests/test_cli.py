@@ -26,7 +26,7 @@ import mbpo
 from mbpo import cli
 from mbpo.algorithms import ALGORITHMS, MBPO, SAC
 from mbpo.cli import COMMANDS, main
-from mbpo.command_lines import OWNERS, flags, train_command
+from mbpo.command_lines import flags, train_command
 from mbpo.envs.probes import register_probes
 from mbpo.envs.tasks import TASKS
 from mbpo.presets import VARIANTS
@@ -136,10 +136,6 @@ def test_every_hyper_parameter_is_a_flag_with_the_value_of_the_preset(algorithm:
     assert set(known) <= set(words)
     if algorithm != "ppo":
         assert "(default: -2.0)" in " ".join(words), "the target entropy of Humanoid"
-
-
-def test_the_names_of_the_algorithms_begin_their_flags() -> None:
-    assert set(OWNERS) == set(ALGORITHMS)
 
 
 def test_help_without_jax() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import mbpo
 from mbpo import model_fit
+from mbpo.algorithms import ALGORITHMS
 from mbpo.envs.probes import point_line_probe
 from training import (
     TINY,
@@ -60,6 +61,10 @@ CUTS = {
     "ppo": (1, 31, 32, 33, 50, 75, 259),
     "mbpo": (17, 40, 41, 65, 66, 100, 140, 141, 203, 240),
 }
+
+
+def test_every_algorithm_is_cut() -> None:
+    assert TINY.keys() == CUTS.keys() == ALGORITHMS.keys()
 
 
 @pytest.mark.parametrize(("algorithm", "cut"), [(name, cut) for name, cuts in CUTS.items() for cut in cuts])

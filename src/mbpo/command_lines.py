@@ -17,9 +17,6 @@ from mbpo.limits import in_words
 
 Parsed = TypeVar("Parsed")
 
-OWNERS = ("mbpo", "ppo", "sac")
-"""The algorithms, whose names begin the flags of their hyper-parameters."""
-
 
 @dataclass(frozen=True)
 class Train:
@@ -28,7 +25,7 @@ class Train:
     task: str
     """One of the six tasks (mbpo list), or any Gymnasium id with Box observations and actions."""
     algorithm: str = "mbpo"
-    """mbpo, sac or ppo."""
+    """By name; `mbpo list` has them all."""
     preset: str = "paper"
     """Which of the task's hyper-parameters to start from: the paper's, or those of the authors' released code."""
     seed: int = 0
@@ -184,11 +181,13 @@ def explain(complaint: str, known: dict[str, Any], arguments: Sequence[str], pro
 
 def explain_unknown(argument: str, known: dict[str, Any], program: str) -> str:
     """What is wrong with an argument that the command does not have."""
+    from mbpo.algorithms import ALGORITHMS  # loads JAX
+
     flag = argument.partition("=")[0]
     owner = flag.removeprefix("--").partition(".")[0]
     if not flag.startswith("-"):
         return f"'{argument}' is one argument too many; see `{program} --help`."
-    if "." in flag and owner in OWNERS and not any(name.startswith(f"--{owner}.") for name in known):
+    if "." in flag and owner in ALGORITHMS and not any(name.startswith(f"--{owner}.") for name in known):
         if "--algorithm" not in known:
             return f"The option '{flag}' is one of `mbpo train`: a run keeps its hyper-parameters; leave it out."
         return f"The option '{flag}' is one of --algorithm {owner}; choose that, or leave it out."

@@ -240,7 +240,8 @@ def test_the_point_on_the_line_goes_to_the_middle_and_knows_what_that_is_worth()
     )  # fmt: skip
     model = Model(hidden_sizes=(32, 32), weight_decay=(0.0, 0.0, 0.0), members=3, elites=2, batch_size=64)
     algorithm = MBPO(
-        sac=sac, model=model, rollout_length=RolloutLength(1, 2, 1, 2), rollouts_per_step=20, epoch_steps=100, fit_every=50
+        sac=sac, model=model, rollout_length=RolloutLength(1, 2, 1, 2),
+        rollouts_per_step=20, epoch_steps=100, fit_every=50,
     )  # fmt: skip
     environment = open_environment(point_line_probe)
     environment.spec = replace(environment.spec, terminal=left_the_line)
