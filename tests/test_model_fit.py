@@ -5,6 +5,7 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -163,7 +164,7 @@ def test_a_column_that_never_changes_is_not_scaled_up(constant, count):
 def naive_epoch(learner, scale, order, batch_size, rows):
     """An epoch as a plain loop over slices, the last of which is shorter."""
     gradient = jax.jit(jax.grad(fit_loss, argnums=1), static_argnums=0)
-    adam = model_fit.optax.adam(MODEL.learning_rate)
+    adam = optax.adam(MODEL.learning_rate)
     newest_first = jax.tree.map(lambda leaf: leaf[::-1], rows)
     for begin in range(0, order.shape[1], batch_size):
         part = order[:, begin : begin + batch_size]

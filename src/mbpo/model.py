@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, Key
 from mbpo.distributions import HALF_LOG_TWO_PI
 from mbpo.limits import COUNT, FRACTION, NATURAL, NOT_NEGATIVE, POSITIVE, PROPER_FRACTION, check_settings, require
 from mbpo.nets import MLP, init_mlp, truncated_normal
-from mbpo.optimizer import init_optimizer
+from mbpo.optimizer import adam, init_optimizer
 from mbpo.pytree import pytree
 from mbpo.types import EnvSpec, Transition
 
@@ -126,7 +126,7 @@ class Model:
         return Ensemble(
             networks,
             InputScale(jnp.zeros(inputs), jnp.ones(inputs)),
-            init_optimizer(optax.adam(self.learning_rate), networks),
+            init_optimizer(adam(self.learning_rate), networks),
             elites=jnp.arange(self.elites, dtype=jnp.int32),
             updates=jnp.int32(0),
             fits=jnp.int32(0),

@@ -28,7 +28,7 @@ from mbpo.model import (
     target,
 )
 from mbpo.nets import MLP
-from mbpo.optimizer import descend
+from mbpo.optimizer import adam, descend
 from mbpo.pytree import pytree
 from mbpo.types import Interrupted, Transition
 
@@ -186,8 +186,8 @@ def train_chunk(
         minibatch = take(buffer, ages[i])
         weight = (jnp.arange(model.batch_size) + i * model.batch_size < rows).astype(jnp.float32)
         gradient = jax.grad(fit_loss, argnums=1)(model, learner.networks, scale, minibatch, weight)
-        adam = optax.adam(model.learning_rate)
-        return FitLearner(*descend(adam, gradient, learner.optimizer, learner.networks))
+        optimizer = adam(model.learning_rate)
+        return FitLearner(*descend(optimizer, gradient, learner.optimizer, learner.networks))
 
     return jax.lax.fori_loop(0, steps, step, learner)
 

@@ -18,7 +18,7 @@ from mbpo.addresses import host_generator
 from mbpo.buffer import Buffer, take
 from mbpo.limits import COUNT, POSITIVE, PROPER_FRACTION, check_settings, require
 from mbpo.nets import MLP, glorot_uniform, init_mlp
-from mbpo.optimizer import descend, init_optimizer
+from mbpo.optimizer import adam, descend, init_optimizer
 from mbpo.pytree import pytree
 from mbpo.types import EnvSpec, Transition
 
@@ -102,7 +102,7 @@ class TerminationModel:
         )
         return TerminationNetworks(
             members,
-            init_optimizer(optax.adam(self.learning_rate), members),
+            init_optimizer(adam(self.learning_rate), members),
             Scale(jnp.zeros(inputs), jnp.ones(inputs)),
             log_odds=jnp.float32(0.0),
             seen=jnp.bool_(False),
@@ -227,7 +227,7 @@ def train_round(
     ) -> tuple[tuple[tuple[MLP, ...], optax.OptState], None]:
         members, optimizer = carry
         gradient = jax.grad(balanced_loss)(members, networks.scale, take(buffer, ages))
-        return descend(optax.adam(model.learning_rate), gradient, optimizer, members), None
+        return descend(adam(model.learning_rate), gradient, optimizer, members), None
 
     (members, optimizer), _ = jax.lax.scan(step, (networks.members, networks.optimizer), ages)
     return TerminationNetworks(members, optimizer, networks.scale, networks.log_odds, networks.seen)

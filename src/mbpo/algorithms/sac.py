@@ -13,7 +13,7 @@ from mbpo.distributions import TanhGaussian
 from mbpo.limits import COUNT, FRACTION, NATURAL, POSITIVE, check_settings
 from mbpo.losses import actor_loss, critic_loss, temperature_loss
 from mbpo.nets import MLP, glorot_uniform, init_mlp, polyak
-from mbpo.optimizer import descend, init_optimizer
+from mbpo.optimizer import adam, descend, init_optimizer
 from mbpo.pytree import pytree
 from mbpo.returns import td_target
 from mbpo.types import EnvSpec, Host, Metrics, Obs, Transition, blank_transition
@@ -196,7 +196,7 @@ class SAC:
     @property
     def _adam(self) -> optax.GradientTransformation:
         """One Adam over all weights: element by element the same as one for each network."""
-        return optax.adam(self.learning_rate)
+        return adam(self.learning_rate)
 
 
 def policy(actor: MLP, obs: Float[Array, "*B O"]) -> TanhGaussian:
