@@ -23,14 +23,14 @@ train: $(READY)
 	@echo "learning curve: runs/first/curve.png"
 
 test: $(READY)
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 # What CI runs.
 check: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
 
 # Fifty kills and resumes of each algorithm.
 soak: $(READY)
