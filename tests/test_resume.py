@@ -54,12 +54,12 @@ def last_step(run: Path) -> int:
     return max(int(path.name.split("-")[1]) for path in (run / "checkpoints").iterdir())
 
 
-# Inside the warm-up (40 random steps) and at its end, inside and at the end of an episode of 30 steps, one step before,
-# at and after an evaluation (every 50); for MBPO before a fit (41, 66, 91...), at one, and where k grows (140, 240).
+# Inside the warm-up (40 random steps) and at its end, inside and behind an episode of 30 steps, one step before,
+# at and after an evaluation (every 50); for MBPO before a fit (41, 66, 91...), at one, and where k grows (140).
 CUTS = {
-    "sac": (1, 17, 40, 49, 50, 51, 90, 173, 259),
-    "ppo": (1, 31, 32, 33, 50, 75, 259),
-    "mbpo": (17, 40, 41, 65, 66, 100, 140, 141, 203, 240),
+    "sac": (17, 40, 49, 50, 51, 173),
+    "ppo": (1, 31, 32, 50, 259),
+    "mbpo": (17, 40, 41, 66, 100, 140, 203),
 }
 
 
