@@ -30,7 +30,7 @@ check: $(READY)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	$(MAKE) test
 
 # Fifty kills and resumes of each algorithm.
 soak: $(READY)

@@ -381,17 +381,16 @@ REFUSED = {
 
 def test_bad_input_is_refused_in_a_sentence_and_creates_nothing(tmp_path: Path) -> None:
     """In a process of its own, where no type checker is in the way."""
-    program = f"""
-import mbpo
-from mbpo.envs.probes import EndlessProbe
-
-for line in {list(REFUSED)}:
-    try:
-        eval(line)
-        print("accepted")
-    except mbpo.UsageError as error:
-        print(error)
+    program = "import mbpo\nfrom mbpo.envs.probes import EndlessProbe\n" + "".join(
+        f"""
+try:
+    {line}
+    print("accepted")
+except mbpo.UsageError as error:
+    print(error)
 """
+        for line in REFUSED
+    )
     process = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=100
     )
