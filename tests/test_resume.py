@@ -55,11 +55,11 @@ def last_step(run: Path) -> int:
 
 
 # Inside the warm-up (40 random steps) and at its end, inside and behind an episode of 30 steps, one step before,
-# at and after an evaluation (every 50); for MBPO before a fit (41, 66, 91...), at one, and where k grows (140).
+# at and after an evaluation (every 50); for MBPO before a fit (41, 66, 91...), at one, and where k grows (140, 240).
 CUTS = {
     "sac": (17, 40, 49, 50, 51, 173),
     "ppo": (1, 31, 32, 50, 259),
-    "mbpo": (17, 40, 41, 66, 100, 140, 203),
+    "mbpo": (17, 40, 41, 66, 100, 140, 203, 240),
 }
 
 
