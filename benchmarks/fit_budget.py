@@ -5,7 +5,6 @@ learns here, so a budget is judged by what it is for: the model's error on the n
 them. All budgets begin with the same faithful fit.
 """
 
-import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,8 +15,8 @@ import numpy as np
 import tyro
 
 import mbpo
+from mbpo.bench.report import circumstances, write_report
 from mbpo.buffer import Buffer, export_rows, import_rows
-from mbpo.config import recorded_machine, recorded_versions, source_commit
 from mbpo.model import Ensemble, Model
 from mbpo.model_fit import fit, judge
 from mbpo.types import EnvSpec, Transition
@@ -70,12 +69,9 @@ def main() -> None:
             "begin": replay.begin,
             "end": replay.end,
             "budgets": found,
-            "machine": recorded_machine(),
-            "versions": recorded_versions(),
-            "commit": source_commit(),
+            **circumstances(),
         }
-        replay.out.parent.mkdir(parents=True, exist_ok=True)
-        replay.out.write_text(json.dumps(report) + "\n")
+        write_report(replay.out, report)
 
 
 def first_ensemble(model: Model, rows: Transition) -> Ensemble:

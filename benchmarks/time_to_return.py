@@ -19,7 +19,7 @@ from typing import Any
 
 import tyro
 
-from mbpo.config import recorded_machine, recorded_versions, source_commit
+from mbpo.bench.report import circumstances, write_report
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,9 @@ def main() -> None:
             "cache": cache,
             "median_seconds": median if median < float("inf") else None,
             "seeds": [vars(arrival) for arrival in arrivals],
-            "load": list(os.getloadavg()),
-            "machine": recorded_machine(),
-            "versions": recorded_versions(),
-            "commit": source_commit(),
+            **circumstances(),
         }
-        race.out.parent.mkdir(parents=True, exist_ok=True)
-        race.out.write_text(json.dumps(found) + "\n")
+        write_report(race.out, found)
 
 
 if __name__ == "__main__":

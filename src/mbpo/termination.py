@@ -1,7 +1,9 @@
 """Learned termination: where does an episode end, when nobody wrote it down?
 
 A few small networks on (obs, action, next_obs). Ends are rare, so every batch is half ends; the odds that the networks
-learn there are put back to those of the data before anything is decided.
+learn there are put back to those of the data before anything is decided. Ends are also simple: they depend on a height
+or an angle, hardly ever on all there is to see, so an input costs something and the networks find out which they need
+(docs/decisions/006-sparse-termination.md).
 """
 
 from collections.abc import Mapping
@@ -16,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, UInt32
 
 from mbpo.addresses import host_generator
 from mbpo.buffer import Buffer, take
-from mbpo.limits import COUNT, POSITIVE, PROPER_FRACTION, check_settings, require
+from mbpo.limits import COUNT, NOT_NEGATIVE, POSITIVE, PROPER_FRACTION, check_settings, require
 from mbpo.nets import MLP, glorot_uniform, init_mlp
 from mbpo.optimizer import adam, descend, init_optimizer
 from mbpo.pytree import pytree
@@ -62,7 +64,9 @@ class TerminationModel:
     """Networks; their probabilities are averaged."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers."""
-    learning_rate: float = 1e-3
+    input_sparsity: float = 0.01
+    """Price of an input: weight of the group lasso, Σ over inputs of the norm of what leads from it."""
+    learning_rate: float = 3e-3
     """Adam's step size."""
     batch_size: int = 256
     """Rows in a gradient step, half of them ends; an even number."""
@@ -70,7 +74,7 @@ class TerminationModel:
     """Gradient steps between two looks at the holdout rows."""
     max_rounds: int = 20
     """A fit has at most so many rounds."""
-    patience: int = 3
+    patience: int = 6
     """A fit ends after so many rounds in a row without a better holdout likelihood."""
     holdout_fraction: float = 0.2
     """Share of the ends, and of the other rows, that judge and are not trained on."""
@@ -80,6 +84,7 @@ class TerminationModel:
             self,
             members=COUNT,
             hidden_sizes=COUNT,
+            input_sparsity=NOT_NEGATIVE,
             learning_rate=POSITIVE,
             batch_size=COUNT,
             round_updates=COUNT,
@@ -226,11 +231,25 @@ def train_round(
         carry: tuple[tuple[MLP, ...], optax.OptState], ages: Int[Array, "M B"]
     ) -> tuple[tuple[tuple[MLP, ...], optax.OptState], None]:
         members, optimizer = carry
-        gradient = jax.grad(balanced_loss)(members, networks.scale, take(buffer, ages))
+        gradient = jax.grad(termination_loss, argnums=1)(model, members, networks.scale, take(buffer, ages))
         return descend(adam(model.learning_rate), gradient, optimizer, members), None
 
     (members, optimizer), _ = jax.lax.scan(step, (networks.members, networks.optimizer), ages)
     return TerminationNetworks(members, optimizer, networks.scale, networks.log_odds, networks.seen)
+
+
+def termination_loss(
+    model: TerminationModel, members: tuple[MLP, ...], scale: Scale, rows: Transition
+) -> Float[Array, ""]:
+    """The balanced loss, and the price of the inputs that the members look at."""
+    return balanced_loss(members, scale, rows) + model.input_sparsity * input_price(members)
+
+
+def input_price(members: tuple[MLP, ...]) -> Float[Array, ""]:
+    """Σ over members and inputs of ‖weights from that input‖, which pulls those of a useless one to 0 together."""
+    # The small number keeps the gradient finite at 0.
+    norms = [jnp.sqrt(jnp.sum(jnp.square(member.layers[0].weight), axis=1) + 1e-12) for member in members]
+    return jnp.sum(jnp.stack(norms))
 
 
 def balanced_loss(members: tuple[MLP, ...], scale: Scale, rows: Transition) -> Float[Array, ""]:

@@ -13,10 +13,9 @@ import tyro
 from mbpo.algorithms.mbpo import MBPO
 from mbpo.bench import model, policy, rollout, train
 from mbpo.bench.peers import policy_peers, train_peer
-from mbpo.bench.report import Report
+from mbpo.bench.report import Report, write_report
 from mbpo.bench.train import TrainReport
 from mbpo.command_lines import parse
-from mbpo.durable import write_durably
 from mbpo.envs.adapter import open_environment
 from mbpo.envs.tasks import Task, find_task
 from mbpo.presets import find_preset
@@ -58,12 +57,10 @@ def main(arguments: Sequence[str]) -> int:
     print(f"measuring {command.part} ...", file=sys.stderr)
     report = measure(command)
     print(report.to_text(), file=sys.stderr if command.json else sys.stdout)
-    found = json.dumps(report.to_json())
     if command.out is not None:
-        command.out.parent.mkdir(parents=True, exist_ok=True)
-        write_durably(command.out, f"{found}\n".encode())
+        write_report(command.out, report.to_json())
     if command.json:
-        print(found)
+        print(json.dumps(report.to_json()))
     return 0
 
 

@@ -1,12 +1,31 @@
 """What a benchmark found: a table for people, and one JSON object for programs."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mbpo.bench.timing import Timing
 from mbpo.config import recorded_machine, recorded_versions, source_commit
+from mbpo.durable import write_durably
+
+
+def circumstances() -> dict[str, Any]:
+    """Where and with what numbers were measured: the end of every report."""
+    return {
+        "load": list(os.getloadavg()),
+        "machine": recorded_machine(),
+        "versions": recorded_versions(),
+        "commit": source_commit(),
+    }
+
+
+def write_report(path: Path, found: Mapping[str, Any]) -> None:
+    """Writes one line of JSON."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_durably(path, f"{json.dumps(found)}\n".encode())
 
 
 @dataclass(frozen=True)
@@ -53,10 +72,7 @@ class Report:
             "ratios": {line.name: self.ratio(line) for line in self.lines[1:]},
             "facts": dict(self.facts),
             "peers": {name: dict(versions) for name, versions in self.peers.items()},
-            "load": list(os.getloadavg()),
-            "machine": recorded_machine(),
-            "versions": recorded_versions(),
-            "commit": source_commit(),
+            **circumstances(),
         }
 
     def to_text(self) -> str:

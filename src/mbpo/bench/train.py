@@ -1,6 +1,5 @@
 """The whole of MBPO on a real environment: where a real step's time goes."""
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mbpo.algorithms.mbpo import MBPO
+from mbpo.bench.report import circumstances
 from mbpo.clock import PARTS
-from mbpo.config import recorded_machine, recorded_versions, source_commit
 from mbpo.envs.tasks import Task
 
 NAMES = {"model": "fit", "rollout": "rollout", "policy": "policy", "env": "simulator"}
@@ -46,11 +45,8 @@ class TrainReport:
             "steps_per_second": self.steps / self.total,
             "model_updates": self.model_updates,
             "policy_updates": self.policy_updates,
-            "load": list(os.getloadavg()),
             "peers": {"mbrl-lib": self.peer} if self.peer else {},
-            "machine": recorded_machine(),
-            "versions": recorded_versions(),
-            "commit": source_commit(),
+            **circumstances(),
         }
 
     def to_text(self) -> str:
