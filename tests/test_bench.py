@@ -32,7 +32,7 @@ SMALL_MBPO = MBPO(sac=SMALL_SAC, model=SMALL_MODEL, rollouts_per_step=31, fit_ev
 
 
 def compiled(workload: Workload) -> "Counter[Signature]":
-    lowered = Workload.run.lower(workload, 2, workload.random_matrices(), jnp.float32(0.0))
+    lowered = workload.program.lower(2, workload.random_matrices(), jnp.float32(0.0))
     return compiled_products(lowered.compile().as_text())
 
 

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mbpo.nets import MLP, Linear, glorot_uniform, init_mlp, orthogonal, polyak, truncated_normal
+from mbpo.nets import (
+    MLP,
+    Linear,
+    glorot_uniform,
+    init_mlp,
+    orthogonal,
+    polyak,
+    truncated_normal,
+    turning_product,
+)
 
 KEY = jax.random.key(3)
 
@@ -21,6 +30,18 @@ def test_a_network_is_what_numpy_computes():
         expected = np.maximum(expected, 0) if i < 2 else expected
     np.testing.assert_allclose(net(jnp.asarray(x)), expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(net(jnp.asarray(x[0])), expected[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_turned_product_and_its_gradients_are_those_of_the_plain_one():
+    net = init_mlp(KEY, (3, 5, 4, 2), [glorot_uniform] * 3)
+    x = jax.random.normal(KEY, (7, 3))
+
+    def loss(net, x, product):
+        return jnp.sum(jnp.sin(net(x, jnp.tanh, product)))
+
+    plain, turned = (jax.grad(loss, argnums=(0, 1))(net, x, product) for product in (jnp.matmul, turning_product))
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6), plain, turned)
+    assert float(loss(net, x, jnp.matmul)) == float(loss(net, x, turning_product))
 
 
 def test_the_activation_stands_between_layers_only():

@@ -7,11 +7,11 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from mbpo import __version__
+from mbpo.compiler import flags_for_all
 from mbpo.errors import RunError, RunWarning, StoppedBySignal, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -241,13 +241,4 @@ def prepare_jax() -> None:
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(caches / "mbpo" / "jax"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "0")
-    if version("jaxlib").startswith(JAXLIB_WITH_FLAGS):
-        os.environ["XLA_FLAGS"] = f"{XLA_FLAGS} {os.environ.get('XLA_FLAGS', '')}".rstrip()
-
-
-XLA_FLAGS = "--xla_cpu_prefer_vector_width=512"
-"""Element-wise kernels twice as fast where the processor has such vectors, and unchanged where it has not. The user's
-own flags stand behind it, and the last one counts."""
-
-JAXLIB_WITH_FLAGS = "0.10."
-"""The versions known to have these flags: any other would end the program at a flag that it does not know."""
+    os.environ["XLA_FLAGS"] = flags_for_all(os.environ.get("XLA_FLAGS", ""))

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from mbpo.distributions import HALF_LOG_TWO_PI
 from mbpo.limits import COUNT, FRACTION, NATURAL, NOT_NEGATIVE, POSITIVE, PROPER_FRACTION, check_settings, require
-from mbpo.nets import MLP, init_mlp, truncated_normal
+from mbpo.nets import MLP, init_mlp, truncated_normal, turning_product
 from mbpo.optimizer import adam, init_optimizer
 from mbpo.pytree import pytree
 from mbpo.types import EnvSpec, Transition
@@ -148,7 +148,7 @@ def predict(
     """One member's Gaussian, its log-variance softly clamped between the two bounds."""
     x = jnp.concatenate([obs, action], axis=-1)
     x = (x - scale.mean[None, :]) / scale.std[None, :]
-    mean, raw = jnp.split(member(x, jax.nn.silu), 2, axis=-1)
+    mean, raw = jnp.split(member(x, jax.nn.silu, turning_product), 2, axis=-1)
     high, low = networks.max_log_var[None, :], networks.min_log_var[None, :]
     log_var = high - softplus(high - raw)
     return Gaussian(mean, low + softplus(log_var - low))

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from mbpo.addresses import host_generator
 from mbpo.buffer import Buffer, take
+from mbpo.compiler import NO_YNNPACK, options_for_one
 from mbpo.model import (
     Ensemble,
     InputScale,
@@ -170,7 +171,7 @@ def train_epoch(
     return learner, steps
 
 
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
+@partial(jax.jit, static_argnums=0, donate_argnums=1, compiler_options=options_for_one(NO_YNNPACK))
 def train_chunk(
     model: Model,
     learner: FitLearner,

@@ -12,6 +12,7 @@ from mbpo.bench.products import Net, Product, Workload
 from mbpo.bench.report import Line, Report
 from mbpo.bench.synthetic import smooth_buffer
 from mbpo.bench.timing import interleave
+from mbpo.compiler import NO_YNNPACK, options_for_one
 from mbpo.model import Model
 from mbpo.model_fit import CHUNK, FitLearner, FitReport, fit, input_scale, judge, train_chunk
 from mbpo.types import EnvSpec, Interrupted
@@ -123,8 +124,8 @@ def workload(model: Model, spec: EnvSpec) -> Workload:
     members = [Net(f"member{i}", sizes) for i in range(model.members)]
     inputs = {f"rows{i}": (model.batch_size, sizes[0]) for i in range(model.members)}
     for net in members:
-        inputs |= net.weights
-    return Workload(inputs, tuple(products_of_step(members)))
+        inputs |= net.weights | net.turned_inputs(model.batch_size)
+    return Workload(inputs, tuple(products_of_step(members)), options_for_one(NO_YNNPACK))
 
 
 def products_of_step(members: list[Net]) -> Iterator[Product]:
@@ -132,4 +133,4 @@ def products_of_step(members: list[Net]) -> Iterator[Product]:
     for i, member in enumerate(members):
         yield from member.forward(f"rows{i}", member.name)
     for i, member in enumerate(members):
-        yield from member.backward(f"rows{i}", member.name)
+        yield from member.backward(f"rows{i}", member.name, turned=True)

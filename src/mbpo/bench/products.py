@@ -8,9 +8,10 @@ skipped, hoisted out of the scan, merged with another or run beside it, and the 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,6 +70,8 @@ class Workload:
 
     inputs: Mapping[str, Shape]
     products: Sequence[Product]
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    """What the compiler is told: the same as for the real thing."""
 
     @cached_property
     def shapes(self) -> Mapping[str, Shape]:
@@ -105,12 +108,16 @@ class Workload:
 
         def call() -> None:
             nonlocal matrices, last
-            matrices, last = self.run(rounds, matrices, last)
+            matrices, last = self.program(rounds, matrices, last)
             jax.block_until_ready(last)
 
         return call
 
-    @partial(jax.jit, static_argnums=(0, 1), donate_argnums=2)
+    @cached_property
+    def program(self) -> Any:
+        """`run`, compiled."""
+        return jax.jit(self.run, static_argnums=0, donate_argnums=1, compiler_options=dict(self.options))
+
     def run(self, rounds: int, matrices: Matrices, last: Float[Array, ""]) -> tuple[Matrices, Float[Array, ""]]:
         """All products, `rounds` times; `last` is a number from the last result."""
 
@@ -127,9 +134,6 @@ class Workload:
             return ({name: known[name] for name in matrices}, last), None
 
         return jax.lax.scan(once, (matrices, last), length=rounds)[0]
-
-    def __hash__(self) -> int:
-        return hash((tuple(self.inputs.items()), tuple(self.products)))
 
 
 def is_weight(name: str) -> bool:
@@ -150,6 +154,10 @@ class Net:
     def weights(self) -> dict[str, Shape]:
         return {f"{self.name}.w{i}": shape for i, shape in enumerate(pairwise(self.sizes))}
 
+    def turned_inputs(self, rows: int) -> dict[str, Shape]:
+        """What each layer reads, turned over: `<name>.x0`, `<name>.x1`, ..."""
+        return {f"{self.name}.x{i}": (size, rows) for i, size in enumerate(self.sizes[:-1])}
+
     @property
     def depth(self) -> int:
         return len(self.sizes) - 1
@@ -159,11 +167,18 @@ class Net:
         for i in range(self.depth):
             yield Product(f"{tag}.{i + 1}", f"{tag}.{i}" if i else x, f"{self.name}.w{i}")
 
-    def backward(self, x: str, tag: str, *, to_weights: bool = True, to_input: bool = False) -> Iterator[Product]:
-        """The gradients of what `forward` did. The output stands for its own gradient: it has the same shape."""
+    def backward(
+        self, x: str, tag: str, *, to_weights: bool = True, to_input: bool = False, turned: bool = False
+    ) -> Iterator[Product]:
+        """The gradients of what `forward` did. The output stands for its own gradient: it has the same shape.
+
+        Where `turned`, a gradient with respect to weights has a matrix of `turned_inputs` for its left factor.
+        """
         gradient = f"{tag}.{self.depth}"
         for i in reversed(range(self.depth)):
-            if to_weights:
+            if to_weights and turned:
+                yield Product(f"{tag}.dw{i}", f"{self.name}.x{i}", gradient)
+            elif to_weights:
                 yield Product(f"{tag}.dw{i}", f"{tag}.{i}" if i else x, gradient, axes=(0, 0))
             if i or to_input:
                 yield Product(f"{tag}.d{i}", gradient, f"{self.name}.w{i}", axes=(1, 1))
