@@ -1,7 +1,8 @@
-"""MBPO of mbrl-lib from a buffer of random real steps: seconds by part, as one line of JSON.
+"""MBPO of mbrl-lib from a buffer of random real steps, with the paper's settings.
 
-Runs in .peers, in a process of its own: `python mbrl_mbpo.py '{"task": "Hopper", "rows": 10000, "steps": 500}'`.
-The settings are the paper's; what is counted begins with the first fit, when mbrl-lib begins to learn.
+Runs in .peers, in a process of its own. `python mbrl_mbpo.py '{"task": "Hopper", "rows": 10000, "steps": 500}'` says
+how many seconds each part took, as one line of JSON; what is counted begins with the first fit, when mbrl-lib begins to
+learn. With `"seed": 0, "learn": true` it prints a learning curve instead: a CSV of evaluations every 1000 steps.
 """
 
 import json
@@ -70,8 +71,9 @@ class Clock:
         setattr(holder, name, timed)
 
 
-def config(task: str, rows: int) -> OmegaConf:
+def config(wanted: dict) -> OmegaConf:
     """mbrl-lib's own settings for MBPO, with the paper's numbers in place of those that differ."""
+    rows = wanted["rows"]
     conf = Path(mbrl.__file__).parent / "examples" / "conf"
     names = {"algorithm": "algorithm/mbpo", "dynamics_model": "dynamics_model/gaussian_mlp_ensemble"}
     parts = {part: yaml.safe_load((conf / f"{name}.yaml").read_text()) for part, name in names.items()}
@@ -80,56 +82,83 @@ def config(task: str, rows: int) -> OmegaConf:
         "initial_exploration_steps": rows,
         "random_initial_explore": True,
         "real_data_ratio": 0.05,
-        "dataset_size": rows + 10_000,
+        "dataset_size": rows + wanted["steps"],
+        "num_eval_episodes": 10,
     }
     parts["algorithm"]["agent"]["action_space"]["_target_"] = "__main__.box"
     # Otherwise hydra builds the activation's configuration before the model can read it.
     parts["dynamics_model"]["_recursive_"] = False
     overrides |= {
-        "num_steps": 10_000,
+        "num_steps": wanted["steps"],
+        "epoch_length": 1000,
         "num_sac_updates_per_step": 20,
         "sac_hidden_size": 256,
         "sac_target_update_interval": 1,
         "sac_automatic_entropy_tuning": True,
-        "sac_target_entropy": TASKS[task][2],
+        "sac_target_entropy": TASKS[wanted["task"]][2],
         "rollout_schedule": [20, 100, 1, 1],
     }
-    common = {"seed": 0, "device": "cpu", "log_frequency_agent": 1000, "debug_mode": False}
+    common = {"seed": wanted.get("seed", 0), "device": "cpu", "log_frequency_agent": 1000, "debug_mode": False}
     return OmegaConf.create(parts | common | {"overrides": overrides})
 
 
-def main() -> None:
-    wanted = json.loads(sys.argv[1])
+def train(wanted: dict) -> None:
+    """All the steps that are wanted, or an `EnoughError` from within."""
     env_id, terminal, _ = TASKS[wanted["task"]]
+    environments = [gymnasium.make(env_id) for _ in range(2)]
+    for environment in environments:
+        environment.reset(seed=wanted.get("seed", 0))
+    with tempfile.TemporaryDirectory() as folder:
+        function = getattr(termination_fns, terminal)
+        algorithm.train(*environments, function, config(wanted), silent=True, work_dir=folder)
+
+
+def learn(wanted: dict) -> None:
+    """Prints an evaluation every 1000 steps; the random ones at the start are counted, as everywhere here."""
+    evaluate, begin, step = algorithm.evaluate, time.perf_counter(), wanted["rows"]
+
+    def say(*args):
+        nonlocal step
+        step, mean = step + 1000, float(evaluate(*args))
+        print(f"{step},{time.perf_counter() - begin:.1f},{mean:.1f}", flush=True)
+        return mean
+
+    algorithm.evaluate = say
+    print("step,seconds,eval/return")
+    train(wanted)
+
+
+def measure(wanted: dict) -> None:
+    """Prints the seconds by part."""
     clock = Clock(wanted["steps"])
     clock.wrap("fit", mbrl.util.common, "train_model_and_save_model_and_data")
     clock.wrap("rollout", algorithm, "rollout_model_and_populate_sac_buffer")
     clock.wrap("policy", SAC, "update_parameters")
     clock.wrap("simulator", mbrl.util.common, "step_env_and_add_to_buffer")
     clock.wrap("gradient step", mbrl.models.OneDTransitionRewardModel, "update")
-    environments = [gymnasium.make(env_id) for _ in range(2)]
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            settings = config(wanted["task"], wanted["rows"])
-            function = getattr(termination_fns, terminal)
-            algorithm.train(*environments, function, settings, silent=True, work_dir=folder)
-        except EnoughError:
-            total = time.perf_counter() - clock.begin
+    try:
+        train({**wanted, "steps": 10_000})
+    except EnoughError:
+        total = time.perf_counter() - clock.begin
     parts = ("fit", "rollout", "policy", "simulator")
     seconds = {part: clock.seconds[part] for part in parts}
-    print(
-        json.dumps(
-            {
-                "steps_per_second": wanted["steps"] / total,
-                "seconds": {**seconds, "rest": total - sum(seconds.values()), "total": total},
-                "model_updates": clock.calls["gradient step"],
-                "gradient_step_seconds": clock.seconds["gradient step"],
-                "policy_updates": clock.calls["policy"],
-                "versions": {name: version(name) for name in ("mbrl", "torch")},
-            }
-        ),
-        flush=True,
-    )
+    found = {
+        "steps_per_second": wanted["steps"] / total,
+        "seconds": {**seconds, "rest": total - sum(seconds.values()), "total": total},
+        "model_updates": clock.calls["gradient step"],
+        "gradient_step_seconds": clock.seconds["gradient step"],
+        "policy_updates": clock.calls["policy"],
+        "versions": {name: version(name) for name in ("mbrl", "torch")},
+    }
+    print(json.dumps(found), flush=True)
+
+
+def main() -> None:
+    wanted = json.loads(sys.argv[1])
+    if wanted.get("learn"):
+        learn(wanted)
+    else:
+        measure(wanted)
 
 
 if __name__ == "__main__":
