@@ -202,6 +202,15 @@ def test_a_fit_keeps_to_its_budget():
     assert (report.epochs, report.updates, int(ensemble.updates)) == (3, 25, 25)
 
 
+def test_the_first_fit_may_have_a_budget_of_its_own():
+    model = replace(MODEL, max_updates_per_fit=10, max_updates_first_fit=25)
+    ensemble, first = fit(model, ENSEMBLE, BUFFER, KEY)
+    _, second = fit(model, ensemble, BUFFER, KEY)
+    assert (first.updates, second.updates) == (25, 10)
+    assert Model().budget(0) == Model().budget(7) == np.inf
+    assert replace(MODEL, max_updates_per_fit=10).budget(0) == 10
+
+
 # --- what is kept -----------------------------------------------------------------------------------------------------
 
 

@@ -1,12 +1,14 @@
 """The paper's Table 2 as presets, and where the released code differs from it."""
 
+from dataclasses import replace
+
 import pytest
 
 from mbpo.algorithms import MBPO, PPO, SAC
 from mbpo.envs.tasks import TASKS, Task, find_task
 from mbpo.errors import UsageError
 from mbpo.model import Model
-from mbpo.presets import find_preset
+from mbpo.presets import VARIANTS, find_preset
 from mbpo.schedule import RolloutLength
 
 ONE = RolloutLength(1, 1)
@@ -70,7 +72,16 @@ def test_the_release_differs_on_the_others():
     assert pendulum.steps == 80 * 250
 
 
-@pytest.mark.parametrize("variant", ["paper", "released"])
+@pytest.mark.parametrize("task", [*TABLE_2, "Pusher-v5"])
+def test_the_fast_preset_bounds_the_fits_and_halves_the_batch_and_nothing_else(task):
+    paper, fast = (find_preset("mbpo", find_task(task), variant) for variant in ("paper", "fast"))
+    assert isinstance(paper.algorithm, MBPO)
+    model = replace(paper.algorithm.model, max_updates_per_fit=200, max_updates_first_fit=5000)
+    sac = replace(paper.algorithm.sac, batch_size=128)
+    assert fast == replace(paper, algorithm=replace(paper.algorithm, model=model, sac=sac))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_a_humanoid_stays_below_ten_gibibytes(variant):
     # obs 45, action 17: (2 · 45 + 17 + 1) floats and two flags a row.
     rows = mbpo_for("Humanoid", variant).imagined_capacity(300_000)

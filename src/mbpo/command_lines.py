@@ -27,7 +27,7 @@ class Train:
     algorithm: str = "mbpo"
     """By name; `mbpo list` has them all."""
     preset: str = "paper"
-    """Which of the task's hyper-parameters to start from: the paper's, or those of the authors' released code."""
+    """Which hyper-parameters to start from: those of the `paper`, of the authors' `released` code, or `fast` ones."""
     seed: int = 0
     """Everything random in the run follows from it."""
     steps: int | None = None

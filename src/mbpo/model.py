@@ -1,5 +1,6 @@
 """The learned world: an ensemble of networks, each a Gaussian over reward and change of observation."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -85,6 +86,8 @@ class Model:
     """A fit ends after more than this many epochs in a row without any member's improvement."""
     max_updates_per_fit: int | None = None
     """A budget of gradient steps for one fit; none in the paper."""
+    max_updates_first_fit: int | None = None
+    """A budget for the first fit, which starts from nothing; by default that of every fit."""
 
     def __post_init__(self) -> None:
         check_settings(
@@ -100,6 +103,7 @@ class Model:
             improvement=FRACTION,
             patience=NATURAL,
             max_updates_per_fit=COUNT,
+            max_updates_first_fit=COUNT,
         )
         require(
             self.elites <= self.members,
@@ -112,6 +116,13 @@ class Model:
             f"weight_decay of Model has {len(self.weight_decay)} entries, and its networks {layers} layers",
             "give one for each hidden layer and one for the output",
         )
+
+    def budget(self, fits: int) -> int | float:
+        """The gradient steps that a fit may take, after so many fits before it."""
+        budget = self.max_updates_per_fit
+        if fits == 0 and self.max_updates_first_fit is not None:
+            budget = self.max_updates_first_fit
+        return math.inf if budget is None else budget
 
     def init(self, spec: EnvSpec, key: Key[Array, ""]) -> Ensemble:
         """An ensemble before its first fit."""

@@ -36,8 +36,6 @@ from mbpo.types import Interrupted, Transition
 CHUNK = 32
 """Gradient steps in one call of compiled code: an epoch is as many calls as its rows need."""
 
-NO_BUDGET = 2**31
-
 BLOCK = 1024
 """Rows judged at once."""
 
@@ -73,7 +71,7 @@ def fit(
     learner = FitLearner(*jax.tree.map(jnp.copy, (ensemble.networks, ensemble.optimizer)))
     best = jax.tree.map(jnp.copy, learner.networks.members)
     stop = EarlyStop(model)
-    updates, budget = 0, model.max_updates_per_fit or NO_BUDGET
+    updates, budget = 0, model.budget(int(ensemble.fits))
 
     while not stop.finished and updates < budget:
         order = rng.permuted(bootstrap, axis=1)
@@ -155,7 +153,7 @@ def train_epoch(
     scale: InputScale,
     buffer: Buffer[Transition],
     order: np.ndarray,
-    max_updates: int,
+    max_updates: int | float,
 ) -> tuple[FitLearner, int]:
     """The learner after one pass over each member's rows in its own order (E, N), and the number of steps."""
     members, rows = order.shape
@@ -163,7 +161,7 @@ def train_epoch(
     padded = np.zeros((members, -(-steps // CHUNK) * CHUNK * model.batch_size), np.int32)
     padded[:, :rows] = order
     batches = padded.reshape(members, -1, model.batch_size).swapaxes(0, 1)
-    steps = min(steps, max_updates)
+    steps = int(min(steps, max_updates))
     for begin in range(0, steps, CHUNK):
         ages = jnp.asarray(batches[begin : begin + CHUNK])
         here, left = min(CHUNK, steps - begin), rows - begin * model.batch_size
