@@ -201,9 +201,10 @@ def test_flags_stand_over_the_preset(line: str, algorithm: Any) -> None:
     assert command.task == line.replace("=", " ").rpartition("--task ")[2].split()[0]
 
 
-def test_the_released_preset_is_another() -> None:
-    paper, released = (train_command(["--task", "Hopper", "--preset", name])[1] for name in VARIANTS)
-    assert (paper.rollout_length.to_epoch, released.rollout_length.to_epoch) == (100, 150)
+def test_every_preset_is_another() -> None:
+    paper, released, fast = (train_command(["--task", "Hopper", "--preset", name])[1] for name in VARIANTS)
+    assert [m.rollout_length.to_epoch for m in (paper, released, fast)] == [100, 150, 100]
+    assert [m.sac.batch_size for m in (paper, released, fast)] == [256, 256, 128]
 
 
 # What bad input gets
