@@ -19,6 +19,7 @@ import mbrl.env.termination_fns as termination_fns
 import mbrl.models
 import mbrl.util.common
 import numpy as np
+import torch
 import yaml
 from gymnasium.spaces import Box
 from mbrl.third_party.pytorch_sac_pranz24.sac import SAC
@@ -105,9 +106,14 @@ def config(wanted: dict) -> OmegaConf:
 def train(wanted: dict) -> None:
     """All the steps that are wanted, or an `EnoughError` from within."""
     env_id, terminal, _ = TASKS[wanted["task"]]
+    seed = wanted.get("seed", 0)
+    # mbrl-lib draws its networks and actions from the global generators, which its own entry point seeds.
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
     environments = [gymnasium.make(env_id) for _ in range(2)]
     for environment in environments:
-        environment.reset(seed=wanted.get("seed", 0))
+        environment.reset(seed=seed)
+        environment.action_space.seed(seed)
     with tempfile.TemporaryDirectory() as folder:
         function = getattr(termination_fns, terminal)
         algorithm.train(*environments, function, config(wanted), silent=True, work_dir=folder)
@@ -137,6 +143,7 @@ def measure(wanted: dict) -> None:
     clock.wrap("simulator", mbrl.util.common, "step_env_and_add_to_buffer")
     clock.wrap("gradient step", mbrl.models.OneDTransitionRewardModel, "update")
     try:
+        # More than will be made: `EnoughError` ends it.
         train({**wanted, "steps": 10_000})
     except EnoughError:
         total = time.perf_counter() - clock.begin

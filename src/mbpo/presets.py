@@ -47,7 +47,7 @@ def find_preset(algorithm: str, task: Task, variant: str = "paper") -> Preset:
 
 
 def mbpo(task: Task, variant: str) -> tuple[MBPO, int]:
-    """The paper's Table 2; where `released` differs from it, the authors' code; or the same learning in less time."""
+    """The paper's Table 2; where `released` differs from it, the authors' code; or what needs less time."""
     paper = MBPO(sac=sac_for(task, updates_per_step=20))
     steps = 1000 * EPOCHS.get(task.name, 100)
     preset = MBPO_BY_TASK.get(task.name, lambda m: m)(paper)
@@ -62,7 +62,7 @@ def mbpo(task: Task, variant: str) -> tuple[MBPO, int]:
 def faster(m: MBPO) -> MBPO:
     """The same with short fits after the first one, and half the rows in a policy update.
 
-    docs/performance.md has the curves beside the paper's preset.
+    docs/performance.md has what this saves and what it does to the model.
     """
     bounded = replace(m.model, max_updates_per_fit=200, max_updates_first_fit=5000)
     return replace(m, model=bounded, sac=replace(m.sac, batch_size=128))
